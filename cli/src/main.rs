@@ -1,0 +1,2 @@
+//! `zen-edge`: route prompts on the device.
+fn main() {}

@@ -1,0 +1,26 @@
+//! The router of Zen Edge: from a prompt and a GGUF to a decision, on the device.
+//!
+//! * [`source`] – bytes that are read at random: a mapped file, memory, a browser's storage.
+//! * [`gguf`] – the container of a backbone: metadata and tensors, validated.
+//! * [`tensors`] – the safetensors file of the heads, validated.
+//! * [`inspect`] – the facts of a file, for people and programs.
+//! * [`tokenizer`] – text to token ids, built from a GGUF's metadata.
+//! * [`backbone`] – a prompt's token ids to the last token's hidden state.
+//! * [`config`] and [`heads`] – `router_config.json` and the linear heads: hidden state to logits and features.
+//! * [`catalog`], [`rules`], [`policy`], [`decision`] – logits, limits and context to a decision with reasons.
+//! * [`pack`] and [`router`] – a backbone and its heads together; prompt in, outcome out.
+
+pub mod backbone;
+pub mod catalog;
+pub mod config;
+pub mod decision;
+pub mod gguf;
+pub mod heads;
+pub mod inspect;
+pub mod pack;
+pub mod policy;
+pub mod router;
+pub mod rules;
+pub mod source;
+pub mod tensors;
+pub mod tokenizer;

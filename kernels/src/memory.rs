@@ -1,0 +1,118 @@
+//! Where a weight's bytes live: a mapped file or owned memory, shared and sliced without copies.
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// A cheap, shared, read-only view of bytes: a part of a mapped file or of owned memory.
+///
+/// Cloning and slicing copy nothing. Pages of a mapped file are clean: the system may evict them and read them again.
+#[derive(Clone)]
+pub struct Bytes {
+    owner: Owner,
+    range: Range<usize>,
+}
+
+#[derive(Clone)]
+enum Owner {
+    Owned(Arc<Vec<u8>>),
+    Static(&'static [u8]),
+    #[cfg(not(target_family = "wasm"))]
+    Mapped(Arc<memmap2::Mmap>),
+}
+
+impl Bytes {
+    /// Maps a file read-only.
+    ///
+    /// The file must not be shortened or rewritten by another process while the map lives: as with every memory map,
+    /// a page that has gone faults when it is read. Replacing a file by rename is safe.
+    ///
+    /// # Errors
+    /// What the system says of the file.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn map(file: &std::fs::File) -> std::io::Result<Self> {
+        // SAFETY: the map is read-only and private to this process; its owner keeps it alive as long as any slice of
+        // it lives. A file that another process truncates meanwhile is the documented limit of every memory map.
+        #[allow(unsafe_code)]
+        let map = unsafe { memmap2::Mmap::map(file)? };
+        let len = map.len();
+        Ok(Self { owner: Owner::Mapped(Arc::new(map)), range: 0..len })
+    }
+
+    /// The view of `range`, relative to this view, or `None` where it lies outside.
+    pub fn slice(&self, range: Range<usize>) -> Option<Self> {
+        if range.start > range.end || range.end > self.range.len() {
+            return None;
+        }
+        let start = self.range.start + range.start;
+        Some(Self { owner: self.owner.clone(), range: start..start + range.len() })
+    }
+
+    /// Whether the bytes are pages of a mapped file (clean, evictable) rather than memory of the process.
+    pub fn is_mapped(&self) -> bool {
+        match self.owner {
+            Owner::Owned(_) | Owner::Static(_) => false,
+            #[cfg(not(target_family = "wasm"))]
+            Owner::Mapped(_) => true,
+        }
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        let len = bytes.len();
+        Self { owner: Owner::Owned(Arc::new(bytes)), range: 0..len }
+    }
+}
+
+impl From<&'static [u8]> for Bytes {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self { owner: Owner::Static(bytes), range: 0..bytes.len() }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let all: &[u8] = match &self.owner {
+            Owner::Owned(bytes) => bytes,
+            Owner::Static(bytes) => bytes,
+            #[cfg(not(target_family = "wasm"))]
+            Owner::Mapped(map) => map,
+        };
+        &all[self.range.clone()]
+    }
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bytes").field("len", &self.range.len()).field("mapped", &self.is_mapped()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_share_and_stay_inside() {
+        let bytes = Bytes::from(vec![1, 2, 3, 4, 5]);
+        let middle = bytes.slice(1..4).unwrap();
+        assert_eq!(&*middle, [2, 3, 4]);
+        assert_eq!(&*middle.slice(1..2).unwrap(), [3]);
+        assert!(middle.slice(2..4).is_none());
+        #[allow(clippy::reversed_empty_ranges)]
+        let reversed = 3..1;
+        assert!(bytes.slice(reversed).is_none());
+        assert!(bytes.slice(0..usize::MAX).is_none());
+    }
+
+    #[test]
+    fn a_mapped_file_reads_as_its_bytes() {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, b"zen").unwrap();
+        let bytes = Bytes::map(&file).unwrap();
+        assert!(bytes.is_mapped());
+        assert_eq!(&*bytes, b"zen");
+    }
+}

@@ -1,0 +1,1 @@
+//! The default pack: a small Qwen3-architecture backbone with task and route heads.

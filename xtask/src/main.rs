@@ -1,0 +1,2 @@
+//! `cargo xtask …`: every chore that needs more than cargo.
+fn main() {}
