@@ -146,9 +146,15 @@ impl Contents {
             [0x28, 0xb5, 0x2f, 0xfd, ..] => return Self::Compressed("zstd"),
             [0x89, b'H', b'D', b'F', ..] => return Self::Hdf5,
             [_, _, _, _, b'T', b'F', b'L', b'3', ..] => return Self::TfLite,
-            // A header length below 2^48 and the JSON that follows it. Whether the length is right is the reader's
-            // question.
-            [_, _, _, _, _, _, 0, 0, b'{', ..] => return Self::Safetensors,
+            // A header's length, which is no text even where it is a hostile one, and the JSON that follows it. Whether
+            // the length is right is the reader's question.
+            [a, b, c, d, e, f, g, h, b'{', ..]
+                if [a, b, c, d, e, f, g, h]
+                    .iter()
+                    .any(|b| !b.is_ascii_graphic() && !b.is_ascii_whitespace()) =>
+            {
+                return Self::Safetensors;
+            }
             _ => {}
         }
         if head.starts_with(b"version https://git-lfs") {
