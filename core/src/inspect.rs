@@ -393,7 +393,7 @@ fn types(tensors: impl Iterator<Item = (String, u64, u64, bool)>) -> Vec<TypeFac
         facts.bytes = facts.bytes.saturating_add(bytes);
     }
     let mut types: Vec<_> = by_name.into_values().collect();
-    types.sort_by(|a, b| b.bytes.cmp(&a.bytes));
+    types.sort_by_key(|facts| std::cmp::Reverse(facts.bytes));
     types
 }
 
