@@ -129,3 +129,36 @@ fn a_checkpoint_equals_the_gguf_that_was_made_with_it() {
     }
     assert!(!inspect(source(&folder.join("qwen3-tiny-rand-hf/model.safetensors"))).unwrap().runnable.yes);
 }
+
+/// The models that are compared with other engines: they open, their shapes are the published ones, and they are said to run.
+#[test]
+fn real_models_are_described() {
+    let test = "real_models_are_described";
+    // (file, architecture, layers, hidden, heads, KV heads, head width, FFN, vocabulary, tokenizer)
+    let models = [
+        ("gemma-3-270m-q4_k_m.gguf", "gemma3", 18, 640, 4, 1, 256, 2048, 262_144, "llama"),
+        ("smollm2-135m-q4_1.gguf", "llama", 30, 576, 9, 3, 64, 1536, 49_152, "gpt2"),
+    ];
+    for (file, arch, layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tokenizer) in models {
+        let path = zen_edge_tests::peers(&format!("models/{file}"));
+        let Some(path) = need(test, &format!("the model {file}"), path) else { continue };
+        let begun = std::time::Instant::now();
+        let report = inspect(source(&path)).unwrap();
+        eprintln!("{file}: inspected in {:?}", begun.elapsed());
+        assert!(report.runnable.yes, "{file}: {:?}", report.runnable);
+        assert_eq!(report.architecture.as_deref(), Some(arch));
+        let shapes = report.shapes.unwrap();
+        let found =
+            (shapes.layers, shapes.hidden, shapes.heads, shapes.kv_heads, shapes.head_dim, shapes.ffn);
+        let expected = [layers, hidden, heads, kv_heads, head_dim, ffn].map(Some);
+        assert_eq!(found, expected.into());
+        assert_eq!(shapes.vocab, Some(vocab));
+        assert!(shapes.tied_embedding);
+        let facts = report.tokenizer.unwrap();
+        assert_eq!((facts.model.as_deref(), facts.tokens as u64), (Some(tokenizer), vocab));
+        let tensors: u64 = report.types.iter().map(|t| t.bytes).sum();
+        let resident = report.resident.unwrap();
+        assert_eq!(resident.weights + resident.left_in_file, tensors);
+        assert!(report.bytes - tensors >= report.header_bytes);
+    }
+}
