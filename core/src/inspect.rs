@@ -13,7 +13,8 @@ use zen_edge_kernels::format::BlockType;
 pub const ARCHITECTURES: [&str; 3] = ["qwen3", "llama", "gemma3"];
 /// The pre-tokenizers of byte-level BPE (`tokenizer.ggml.model` = `gpt2`) that the tokenizer knows, by their names in
 /// `tokenizer.ggml.pre`.
-pub const PRE_TOKENIZERS: [&str; 5] = ["qwen2", "llama-bpe", "smollm", "gpt-2", "default"];
+pub const PRE_TOKENIZERS: [&str; 7] =
+    ["qwen2", "llama-bpe", "llama3", "llama-v3", "smollm", "gpt-2", "default"];
 
 /// Elements of an array that a report shows.
 const SHOWN_ELEMENTS: usize = 6;
