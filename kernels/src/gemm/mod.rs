@@ -121,6 +121,7 @@ impl Matrix {
         !matches!(self.ty, BlockType::F32 | BlockType::F16 | BlockType::BF16)
     }
 
+    #[inline(always)]
     fn row(&self, row: usize) -> &[u8] {
         let len = self.bytes.len() / self.rows;
         &self.bytes[row * len..][..len]
