@@ -318,8 +318,11 @@ impl Backbone {
                 continue;
             }
             owned.resize(row_bytes, 0);
-            self.source.read_at(offset, &mut owned).map_err(|source| {
-                crate::gguf::GgufError::Io { file: self.source.name().to_owned(), offset, len: row_bytes as u64, source }
+            self.source.read_at(offset, &mut owned).map_err(|source| crate::gguf::GgufError::Io {
+                file: self.source.name().to_owned(),
+                offset,
+                len: row_bytes as u64,
+                source,
             })?;
             dequantize(ty, &owned, x);
         }
@@ -372,7 +375,8 @@ impl Backbone {
         let n = s.h.len() / self.shape.hidden;
         s.gate.resize(n * self.shape.ffn, 0.0);
         s.up.resize(n * self.shape.ffn, 0.0);
-        let products = &mut [Product { w: &layer.gate, out: &mut s.gate }, Product { w: &layer.up, out: &mut s.up }];
+        let products =
+            &mut [Product { w: &layer.gate, out: &mut s.gate }, Product { w: &layer.up, out: &mut s.up }];
         self.multiply(&mut s.quantized, &s.h, products);
         ops::gate(self.isa, &self.pool, self.plan.activation, &mut s.gate, &s.up);
         self.project(&mut s.quantized, &s.gate, &layer.down, &mut s.h);
