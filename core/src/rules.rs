@@ -232,12 +232,15 @@ fn characters(text: &str) -> u64 {
 
 /// The first bytes of a text, at most `limit`, cut between characters.
 fn head(text: &str, limit: usize) -> &str {
-    &text[..text.floor_char_boundary(limit)]
+    // `floor_char_boundary` is younger than our oldest compiler.
+    let end = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or(0)]
 }
 
 /// The last bytes of a text, at most `limit`, cut between characters.
 fn tail(text: &str, limit: usize) -> &str {
-    &text[text.ceil_char_boundary(text.len().saturating_sub(limit))..]
+    let start = (text.len().saturating_sub(limit)..=text.len()).find(|&start| text.is_char_boundary(start));
+    &text[start.unwrap_or(text.len())..]
 }
 
 /// Chinese characters, kana and Hangul: scripts in which a character is nearly a token and no blanks part the words.
