@@ -22,8 +22,10 @@
 //! What is not known of a model counts against it where a limit asks for it (a latency, a quality, a size), unless
 //! [`Limits::allow_unknown`] is set; `max_context` 0 alone means "no limit known" and passes, as in hanzo-router.
 
+pub mod calibrate;
 mod deadline;
 mod explain;
+pub mod session;
 mod types;
 
 pub use deadline::{Speed, check_deadline};
@@ -126,7 +128,18 @@ pub fn decide(
     };
     let chosen = chosen.map(|i| cards[i].id.as_str());
     sort(&mut candidates, chosen);
-    Decision { route, task, task_source, level, source, reason, task_confidence, confidence, candidates }
+    Decision {
+        route,
+        task,
+        task_source,
+        level,
+        source,
+        reason,
+        task_confidence,
+        confidence,
+        candidates,
+        pinned: false,
+    }
 }
 
 /// A weight of the score. One that is no sensible number counts nothing rather than spoil every comparison.
