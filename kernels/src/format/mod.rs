@@ -4,6 +4,10 @@
 //! format stores: a run of elements along the input dimension with its scales. K-quants call theirs a *superblock*
 //! (256 elements).
 
+pub(crate) mod decode;
+
+pub use decode::dequantize;
+
 /// A tensor's element type as GGUF stores it, for the types that the kernels can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)] // the names are the formats' own

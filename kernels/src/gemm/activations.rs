@@ -1,0 +1,138 @@
+//! Activations in int8 blocks of 32: the right-hand side of every quantised product.
+
+use crate::isa::{Isa, Task, dispatch};
+use crate::pool::{Pool, SharedMut};
+use crate::simd::{LANES, Simd};
+
+/// Activations in a block.
+pub const BLOCK: usize = 32;
+
+/// A block whose largest magnitude is below this is stored as zeros: 127 ÷ it would overflow.
+const SMALLEST: f32 = f32::from_bits(27 << 23); // 2^-100
+
+/// Rows of activations (one a token), quantised to int8 in blocks of 32 along the input dimension.
+///
+/// For a block with the largest magnitude `m`: `scale = m / 127`, `q = round(x · (127 / m))`, ties to even, so that
+/// `|q| ≤ 127`. A block that holds an infinity or NaN has the scale NaN, which reaches every output it touches.
+#[derive(Default)]
+pub struct Activations {
+    tokens: usize,
+    cols: usize,
+    /// `[token][cols]`
+    pub(crate) q: Vec<i8>,
+    /// `[token][block]`
+    pub(crate) scale: Vec<f32>,
+    /// `[token][block]`: the sums of `q` over the block's two halves, as the two 16-bit halves of a word.
+    pub(crate) sums: Vec<i32>,
+    /// `[token][block]`: the block's sum times its scale, which mins multiply.
+    pub(crate) min: Vec<f32>,
+}
+
+impl Activations {
+    /// None yet; [`quantize`](Self::quantize) fills it and reuses its memory.
+    pub const fn new() -> Self {
+        Self { tokens: 0, cols: 0, q: Vec::new(), scale: Vec::new(), sums: Vec::new(), min: Vec::new() }
+    }
+
+    /// Rows that it holds.
+    pub const fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Length of a row.
+    pub const fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Bytes of memory that it keeps.
+    pub fn memory(&self) -> usize {
+        self.q.capacity() + 4 * (self.scale.capacity() + self.sums.capacity() + self.min.capacity())
+    }
+
+    /// Quantises `x`, rows of `cols` values.
+    ///
+    /// # Panics
+    /// Where `cols` is not whole blocks or `x` not whole rows.
+    pub fn quantize(&mut self, isa: Isa, pool: &Pool, x: &[f32], cols: usize) {
+        assert!(cols > 0 && cols.is_multiple_of(BLOCK), "a row of {cols} values is not whole blocks of {BLOCK}");
+        assert!(x.len().is_multiple_of(cols), "{} values are not whole rows of {cols}", x.len());
+        (self.tokens, self.cols) = (x.len() / cols, cols);
+        let blocks = x.len() / BLOCK;
+        self.q.resize(x.len(), 0);
+        self.scale.resize(blocks, 0.0);
+        self.sums.resize(blocks, 0);
+        self.min.resize(blocks, 0.0);
+        let q = SharedMut::new(&mut self.q);
+        let scale = SharedMut::new(&mut self.scale);
+        let sums = SharedMut::new(&mut self.sums);
+        let min = SharedMut::new(&mut self.min);
+        let row_blocks = cols / BLOCK;
+        pool.run(self.tokens, &|token| {
+            let blocks = token * row_blocks..(token + 1) * row_blocks;
+            // SAFETY: each token's rows are handed out once.
+            #[allow(unsafe_code)]
+            let row = unsafe {
+                QuantizeRow {
+                    x: &x[token * cols..][..cols],
+                    q: q.slice(token * cols..(token + 1) * cols),
+                    scale: scale.slice(blocks.clone()),
+                    sums: sums.slice(blocks.clone()),
+                    min: min.slice(blocks),
+                }
+            };
+            dispatch(isa, row);
+        });
+    }
+}
+
+struct QuantizeRow<'a> {
+    x: &'a [f32],
+    q: &'a mut [i8],
+    scale: &'a mut [f32],
+    sums: &'a mut [i32],
+    min: &'a mut [f32],
+}
+
+impl Task for QuantizeRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn run<S: Simd>(self) {
+        for (b, (x, q)) in self.x.chunks_exact(BLOCK).zip(self.q.chunks_exact_mut(BLOCK)).enumerate() {
+            // SAFETY: the caller gives the instruction set; a block is four vectors of floats and of bytes.
+            unsafe {
+                let v: [S::F; 4] = core::array::from_fn(|i| S::f_load(x.as_ptr().add(LANES * i)));
+                let m = S::i_max(
+                    S::i_max(S::f_magnitude(v[0]), S::f_magnitude(v[1])),
+                    S::i_max(S::f_magnitude(v[2]), S::f_magnitude(v[3])),
+                );
+                let mut lanes = [0u32; LANES];
+                S::i_store(lanes.as_mut_ptr().cast(), m);
+                let largest = f32::from_bits(lanes.into_iter().max().unwrap_or(0));
+                let (scale, inverse) = if !largest.is_finite() {
+                    (f32::NAN, 0.0)
+                } else if largest < SMALLEST {
+                    (0.0, 0.0)
+                } else {
+                    (largest / 127.0, 127.0 / largest)
+                };
+                self.scale[b] = scale;
+                if inverse == 0.0 {
+                    q.fill(0);
+                    self.sums[b] = 0;
+                    self.min[b] = scale;
+                    continue;
+                }
+                let inverse = S::f_splat(inverse);
+                for (i, v) in v.into_iter().enumerate() {
+                    S::i_store_low_bytes(q.as_mut_ptr().add(LANES * i), S::i_from_f(S::f_mul(v, inverse)));
+                }
+                let sum = |half: &[i8]| half.iter().map(|&q| i32::from(q)).sum::<i32>();
+                let (low, high) = (sum(&q[..16]), sum(&q[16..]));
+                self.sums[b] = (low & 0xffff) | (high << 16);
+                self.min[b] = (low + high) as f32 * scale;
+            }
+        }
+    }
+}

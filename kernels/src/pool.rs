@@ -1,0 +1,161 @@
+//! Threads that share a loop.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A set of threads over which a loop is spread. Cheap to clone; clones share the threads.
+///
+/// The caller is one of the threads. Iterations are handed out one by one, so that a slow core takes fewer of them.
+/// Threads sleep while there is nothing to do. Which thread runs an iteration never changes a result.
+#[derive(Clone, Default)]
+pub struct Pool {
+    #[cfg(feature = "threads")]
+    threads: Option<std::sync::Arc<rayon::ThreadPool>>,
+}
+
+impl Pool {
+    /// Everything runs on the caller's thread.
+    pub const fn single() -> Self {
+        Self {
+            #[cfg(feature = "threads")]
+            threads: None,
+        }
+    }
+
+    /// `threads` threads, the caller's counted. Where they cannot be had (no thread support, a system limit) the
+    /// caller's runs alone: [`threads`](Self::threads) tells.
+    pub fn new(threads: usize) -> Self {
+        #[cfg(feature = "threads")]
+        if threads > 1 {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads - 1)
+                .thread_name(|i| format!("zen-edge-{}", i + 1))
+                .build();
+            return Self { threads: pool.ok().map(std::sync::Arc::new) };
+        }
+        let _ = threads;
+        Self::single()
+    }
+
+    /// As many threads as the process may use at once (its affinity and control group respected).
+    pub fn default_threads() -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    /// How many threads run a loop.
+    pub fn threads(&self) -> usize {
+        #[cfg(feature = "threads")]
+        if let Some(pool) = &self.threads {
+            return pool.current_num_threads() + 1;
+        }
+        1
+    }
+
+    /// Calls `body(i)` for every `i` in `0..n`, each once, in no given order.
+    ///
+    /// # Panics
+    /// Where `body` panics.
+    pub fn run(&self, n: usize, body: &(dyn Fn(usize) + Sync)) {
+        #[cfg(feature = "threads")]
+        if let Some(pool) = &self.threads
+            && n > 1
+        {
+            let next = AtomicUsize::new(0);
+            let worker = || {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    if i >= n {
+                        break;
+                    }
+                    body(i);
+                }
+            };
+            pool.in_place_scope(|scope| {
+                for _ in 0..pool.current_num_threads().min(n - 1) {
+                    scope.spawn(|_| worker());
+                }
+                worker();
+            });
+            return;
+        }
+        for i in 0..n {
+            body(i);
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("threads", &self.threads()).finish()
+    }
+}
+
+/// A slice of which the threads of a loop write disjoint parts.
+pub(crate) struct SharedMut<'a, T> {
+    start: *mut T,
+    len: usize,
+    slice: core::marker::PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it only hands out parts through `slice`, whose caller answers for their being disjoint.
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
+
+impl<'a, T> SharedMut<'a, T> {
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
+        Self { start: slice.as_mut_ptr(), len: slice.len(), slice: core::marker::PhantomData }
+    }
+
+    /// The part `range`.
+    ///
+    /// # Safety
+    /// No two parts that are alive at once may overlap.
+    ///
+    /// # Panics
+    /// Where `range` leaves the slice.
+    #[allow(unsafe_code, clippy::mut_from_ref)]
+    pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "a part leaves its slice");
+        // SAFETY: inside the slice, which is borrowed for 'a; the caller keeps parts disjoint.
+        unsafe { core::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+
+    /// The first element, for strided writes.
+    pub(crate) fn as_mut_ptr(&self) -> *mut T {
+        self.start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_iteration_runs_once() {
+        for threads in [1, 2, 5] {
+            let pool = Pool::new(threads);
+            assert_eq!(pool.threads(), threads);
+            for n in [0, 1, 2, 100] {
+                let counts: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
+                pool.run(n, &|i| {
+                    counts[i].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1), "{threads} threads, {n} iterations");
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+        let pool = Pool::new(2);
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            pool.run(8, &|i| assert!(i != 3, "three"));
+        }));
+        assert!(result.is_err());
+        let sum = AtomicUsize::new(0);
+        pool.run(4, &|i| {
+            sum.fetch_add(i, Ordering::Relaxed);
+        });
+        assert_eq!(sum.into_inner(), 6);
+    }
+}
