@@ -1,6 +1,9 @@
 //! `zen-edge`: route prompts on the device.
 
 mod exit;
+mod failure;
+mod inspect;
+mod model;
 mod output;
 mod pull;
 
@@ -17,18 +20,22 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
+    Inspect(inspect::Args),
     /// Fetch a backbone into the user's cache: resumed where it broke off, verified, whole or not there at all
     Pull(pull::Args),
 }
 
 fn main() -> ExitCode {
-    match Args::parse().command {
-        Command::Pull(args) => match pull::run(&args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                anstream::eprintln!("error: {error}");
-                error.exit().into()
-            }
-        },
+    let done = match Args::parse().command {
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Pull(args) => pull::run(&args).map_err(Into::into),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            anstream::eprintln!("error: {failure}");
+            failure.exit.into()
+        }
     }
 }

@@ -55,6 +55,8 @@ pub enum PullError {
         "the hub states sha256 {said} for {file}, but this program pins {pinned}: the file there has changed, and is not fetched"
     )]
     PinBroken { file: String, said: String, pinned: String },
+    #[error("what {url} sends is as long as it should be, but no sound GGUF, and is thrown away: {why}")]
+    NotSound { url: String, why: String },
     #[error("{} is damaged: {why}; `zen-edge pull {name}` fetches it anew", path.display())]
     Damaged { path: PathBuf, why: String, name: String },
 }
@@ -88,7 +90,7 @@ impl PullError {
         match self {
             Self::UnknownName { .. } | Self::BadName(_) | Self::BadHash(_) => Exit::Usage,
             Self::NoCache | Self::Disk { .. } | Self::Locked { .. } => Exit::Other,
-            Self::NotGguf { .. } => Exit::Format,
+            Self::NotGguf { .. } | Self::NotSound { .. } => Exit::Format,
             Self::Unreachable { .. }
             | Self::Status { .. }
             | Self::BrokeOff { .. }

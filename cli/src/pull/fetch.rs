@@ -179,7 +179,8 @@ impl Download<'_> {
         let mut start = offset;
         // By the header itself: for `Content-Length: 0` the client says "no body", not "of no bytes".
         let chunked = headers.contains_key("transfer-encoding");
-        let mut said = text(&headers, "content-length").filter(|_| !chunked).and_then(|said| said.parse().ok());
+        let mut said =
+            text(&headers, "content-length").filter(|_| !chunked).and_then(|said| said.parse().ok());
         match status {
             StatusCode::OK => {
                 if offset > 0 {
@@ -299,7 +300,8 @@ impl Download<'_> {
         file.set_len(0).and_then(|()| file.rewind()).map_err(|source| self.disk("cannot empty", source))
     }
 
-    fn discard(&self) -> Result<(), PullError> {
+    /// Removes the part and its record.
+    pub fn discard(&self) -> Result<(), PullError> {
         for path in [&self.part, &self.record] {
             match fs::remove_file(path) {
                 Ok(()) => {}

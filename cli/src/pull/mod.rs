@@ -105,6 +105,10 @@ pub fn run(args: &Args) -> Result<(), PullError> {
     };
     let got = download.run(&mut bar)?;
     bar.end();
+    if let Err(why) = sound(&slot.part()) {
+        download.discard()?;
+        return Err(PullError::NotSound { url: download.wanted.url, why });
+    }
     let manifest = slot.publish(Manifest {
         name: name.clone(),
         quant: quant.to_owned(),
@@ -127,6 +131,13 @@ fn fits(manifest: &Manifest, url: Option<&str>, sha256: Option<&str>) -> bool {
         (Some(url), None) => manifest.url == url,
         (None, None) => true,
     }
+}
+
+/// Whether the file can be opened as a GGUF, every tensor within it: what a hash that the hub itself states cannot tell,
+/// and all that can be told where no hash is known.
+fn sound(path: &Path) -> Result<(), String> {
+    let source = zen_edge_core::source::Memory::open(path).map_err(|error| error.to_string())?;
+    zen_edge_core::gguf::Gguf::open(std::sync::Arc::new(source)).map(drop).map_err(|error| error.to_string())
 }
 
 fn given_hash(text: &str) -> Result<String, PullError> {
@@ -226,7 +237,7 @@ fn report(slot: &Slot, manifest: &Manifest, way: Way, json: bool) {
         Way::Fetched { resumed } => format!("fetched, resumed at {}", bytes(resumed)),
     };
     let verified = match manifest.basis {
-        Basis::None => format!("length only ({})", manifest.basis.words()),
+        Basis::None => format!("length and structure only ({})", manifest.basis.words()),
         basis => format!("length and sha256 ({})", basis.words()),
     };
     output::line(&format!("{} {}  {}  {what}", slot.name.bold(), slot.quant, bytes(manifest.size)));
