@@ -72,7 +72,9 @@ pub fn run<T: Serialize>(
         None => Ok(()),
         Some(exit) => Err(Failure::new(
             exit,
-            format!("{refused} of {rows} rows of {name} have no answer; each says why in its place in the output"),
+            format!(
+                "{refused} of {rows} rows of {name} have no answer; each says why in its place in the output"
+            ),
         )),
     }
 }

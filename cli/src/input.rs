@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 /// The arguments that name the prompts.
 #[derive(clap::Args, Debug)]
+#[group(skip)]
 pub struct Args {
     /// The prompt, taken as it is: no escapes are read, no template is put around it
-    #[arg(conflicts_with = "file", required_unless_present = "file")]
+    #[arg(conflicts_with = "file")]
     prompt: Option<String>,
     /// Read the prompt from a file, or from standard input (`-`); a .jsonl file holds a prompt a row
     #[arg(short, long, value_name = "F")]
@@ -36,7 +37,10 @@ impl Args {
             return Ok(Prompts::One(prompt.clone()));
         }
         let Some(path) = &self.file else {
-            return Err(Failure::new(Exit::Usage, "give a prompt, or a file by --file"));
+            return Err(Failure::new(
+                Exit::Usage,
+                "give a prompt, or a file by --file (`-` is standard input)",
+            ));
         };
         let stdin = path.as_os_str() == "-";
         let rows = self.jsonl || path.extension().is_some_and(|kind| kind.eq_ignore_ascii_case("jsonl"));
@@ -122,9 +126,8 @@ impl<R: BufRead> Iterator for Rows<R> {
             if text.trim().is_empty() {
                 continue;
             }
-            let row = serde_json::from_str(text).map_err(|error| {
-                format!("row {} is no {{\"prompt\": \"…\"}}: {error}", self.number)
-            });
+            let row = serde_json::from_str(text)
+                .map_err(|error| format!("row {} is no {{\"prompt\": \"…\"}}: {error}", self.number));
             return Some(Ok(Line { number: self.number, bytes, row }));
         }
     }

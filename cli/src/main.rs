@@ -22,7 +22,7 @@ struct Args {
 enum Command {
     /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
     Inspect(inspect::Args),
-    /// Fetch a backbone into the user's cache: resumed where it broke off, verified, whole or not there at all
+    /// Fetch a backbone into the user's cache: resumed, verified, whole or not there at all
     Pull(pull::Args),
 }
 
@@ -37,5 +37,13 @@ fn main() -> ExitCode {
             anstream::eprintln!("error: {failure}");
             failure.exit.into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_well_formed() {
+        <super::Args as clap::CommandFactory>::command().debug_assert();
     }
 }

@@ -10,9 +10,10 @@ pub fn line(text: &str) {
 }
 
 /// Prints a value as one line of JSON to standard output.
-pub fn json(value: &serde_json::Value) {
+pub fn json(value: &impl serde::Serialize) {
     let mut out = std::io::stdout().lock();
-    written(writeln!(out, "{value}").and_then(|()| out.flush()));
+    let text = serde_json::to_string(value).map_err(std::io::Error::from);
+    written(text.and_then(|text| writeln!(out, "{text}")).and_then(|()| out.flush()));
 }
 
 fn written(result: std::io::Result<()>) {

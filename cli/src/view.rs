@@ -154,7 +154,8 @@ impl View {
 fn bar(share: f32) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     // A share that is no number has no bar.
-    let eighths = if share.is_finite() { (share.clamp(0.0, 1.0) * (BAR * 8) as f32).round() as usize } else { 0 };
+    let eighths =
+        if share.is_finite() { (share.clamp(0.0, 1.0) * (BAR * 8) as f32).round() as usize } else { 0 };
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
 }
 
@@ -163,12 +164,17 @@ mod tests {
     use super::*;
 
     fn view() -> View {
-        let choice = |id: &str, probability, trained| Choice { id: id.into(), probability, logit: 1.5, trained };
+        let choice =
+            |id: &str, probability, trained| Choice { id: id.into(), probability, logit: 1.5, trained };
         View {
             task: "code".into(),
             model: Some("m-large".into()),
             confidence: Confidence { task: 0.975, model: Some(0.5) },
-            top3: vec![choice("m-large", 0.5, true), choice("m-small", 0.25, true), choice("m-new", 0.1, false)],
+            top3: vec![
+                choice("m-large", 0.5, true),
+                choice("m-small", 0.25, true),
+                choice("m-new", 0.1, false),
+            ],
             scores: Scores {
                 tasks: vec![Scored { id: "code".into(), probability: 0.975, logit: 0.1 }],
                 models: vec![],
@@ -211,7 +217,10 @@ model  m-large   50.0 %  ████████████
         odd.model = Some("chosen by\u{1b}[2J a file".into());
         odd.confidence.model = None;
         let text = seen(&odd);
-        assert!(text.contains("2048 tokens read, the rest of the prompt was cut off; decided by rules"), "{text}");
+        assert!(
+            text.contains("2048 tokens read, the rest of the prompt was cut off; decided by rules"),
+            "{text}"
+        );
         assert!(text.contains("chosen by\\u{1b}[2J a file"), "{text}");
         odd.model = None;
         assert!(seen(&odd).contains("none fits"));

@@ -251,7 +251,7 @@ fn f5_another_url_under_a_name_replaces_the_file() {
 fn each_misuse_says_what_to_do() {
     let (hub, home) = (hub(), Home::new());
     home.run(Some(&hub), &["pull", "zen-nano"]).ends(2, &["zen-nano-0.6b", "--url"]);
-    home.run(Some(&hub), &["pull"]).ends(2, &["<NAME>"]);
+    home.run(Some(&hub), &["pull"]).ends(2, &["--list"]);
     let quant = ["pull", "zen-nano-0.6b", "--quant", "Q5_0"];
     home.run(Some(&hub), &quant).ends(7, &["no GGUF with Q5_0", "zen-nano-0.6b-Q8_0.gguf"]);
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 /// Why a pull did not end with a verified file in its place.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
+    #[error("give the name of what to fetch; `zen-edge pull --list` shows the names")]
+    NoName,
     #[error("`{name}` is no name that this program knows ({known}); another GGUF is fetched by `--url`")]
     UnknownName { name: String, known: String },
     #[error(
@@ -88,7 +90,7 @@ impl PullError {
     /// The exit code of the cause (docs/cli.md).
     pub fn exit(&self) -> Exit {
         match self {
-            Self::UnknownName { .. } | Self::BadName(_) | Self::BadHash(_) => Exit::Usage,
+            Self::NoName | Self::UnknownName { .. } | Self::BadName(_) | Self::BadHash(_) => Exit::Usage,
             Self::NoCache | Self::Disk { .. } | Self::Locked { .. } => Exit::Other,
             Self::NotGguf { .. } | Self::NotSound { .. } => Exit::Format,
             Self::Unreachable { .. }

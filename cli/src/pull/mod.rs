@@ -22,7 +22,6 @@ use store::{Basis, Manifest, Slot};
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// What to fetch: a name that `--list` shows, or a name of your own for a file given by --url
-    #[arg(required_unless_present = "list")]
     name: Option<String>,
     /// Show the names that can be pulled and what has been pulled
     #[arg(long, conflicts_with_all = ["name", "url", "sha256", "verify"])]
@@ -56,10 +55,11 @@ const CUSTOM: &str = "custom";
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), PullError> {
     let folder = store::folder(args.dir.as_deref())?;
-    let Some(name) = &args.name else {
+    if args.list {
         list(&folder, args.json);
         return Ok(());
-    };
+    }
+    let name = args.name.as_ref().ok_or(PullError::NoName)?;
     let given = args.sha256.as_deref().map(given_hash).transpose()?;
     let entry = if args.url.is_some() { None } else { Some(registry::find(name)?) };
     let default_quant = entry.as_ref().map_or(CUSTOM, |entry| &entry.quant);
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<(), PullError> {
         Ok(Some(_)) => bar.note("what is there is another file than the one asked for: it is replaced"),
         Ok(None) => {}
         Err(PullError::Damaged { why, .. }) => {
-            bar.note(&format!("what is there is damaged ({why}): fetched anew"))
+            bar.note(&format!("what is there is damaged ({why}): fetched anew"));
         }
         Err(error) => return Err(error),
     }

@@ -1,4 +1,5 @@
 //! An HTTP server on this machine that answers as a test scripts it, lies included.
+#![allow(dead_code, reason = "each of the tests that include this file uses a part of it")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
