@@ -1,11 +1,17 @@
 //! `zen-edge`: route prompts on the device.
 
+mod batch;
+mod embed;
+mod engine;
 mod exit;
 mod failure;
+mod input;
 mod inspect;
 mod model;
 mod output;
 mod pull;
+mod route;
+mod view;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -20,6 +26,10 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Say which task a prompt is and which model should answer it
+    Route(route::Args),
+    /// Print the vector that the heads read: the last token's hidden state, not normalised
+    Embed(embed::Args),
     /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
     Inspect(inspect::Args),
     /// Fetch a backbone into the user's cache: resumed, verified, whole or not there at all
@@ -28,6 +38,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
+        Command::Route(args) => route::run(&args),
+        Command::Embed(args) => embed::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Pull(args) => pull::run(&args).map_err(Into::into),
     };

@@ -75,6 +75,9 @@ pub fn run(args: &Args) -> Result<(), String> {
             succeed(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
         });
     }
+    if wanted("release") {
+        session.step("release", |_| first_words());
+    }
     for (target, words) in TARGETS {
         let name = format!("check {target}");
         if wanted(&name) {
@@ -229,6 +232,22 @@ impl Counts {
                 _ => {}
             }
         }
+    }
+}
+
+/// What the README shows first: `cargo run --release -- route "…"` prints a task, a model and two more.
+fn first_words() -> Result<(), String> {
+    let mut command = cargo();
+    command.args(["run", "--release", "--", "route", "write a python function to reverse a linked list"]);
+    let ran = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let ran = ran.map_err(|e| format!("`{}` could not be started: {e}", shown(&command)))?;
+    let text = String::from_utf8_lossy(&ran.stdout);
+    print!("{text}");
+    let starts: Vec<&str> = text.lines().take(4).filter_map(|line| line.split_whitespace().next()).collect();
+    if ran.status.success() && starts == ["task", "model", "2", "3"] {
+        Ok(())
+    } else {
+        Err(format!("`{}` ({}) does not print a task, a model and the top 3", shown(&command), ran.status))
     }
 }
 
