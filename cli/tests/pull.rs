@@ -128,6 +128,11 @@ fn a_name_becomes_a_verified_file_that_other_commands_find() {
     assert_eq!(hub.asked().len(), before);
     home.run(None, &["inspect", "zen-nano-0.6b"]).ends(0, &["GGUF version 3"]);
     home.run(None, &["inspect", "zen-nano-0.6b:Q4_K_M"]).ends(0, &["GGUF version 3"]);
+    home.run(None, &["inspect", "zen-nano-0.6b:q4_k_m"]).ends(0, &["GGUF version 3"]);
+    home.run(None, &["pull", "zen-nano-0.6b", "--quant", "q4_k_m"]).ends(0, &["there already"]);
+    std::fs::remove_file(home.file().with_extension("gguf.json")).unwrap();
+    home.run(None, &["inspect", "zen-nano-0.6b"]).ends(8, &["the record beside it is gone"]);
+    home.run(Some(&hub), &["pull", "zen-nano-0.6b"]).ends(0, &["fetched anew"]);
     home.run(None, &["inspect", "zen-nano-0.6b:Q8_0"]).ends(3, &["zen-edge pull zen-nano-0.6b --quant Q8_0"]);
     home.run(None, &["pull", "--list"]).ends(0, &["zen-nano-0.6b:Q4_K_M", "whole"]);
 }

@@ -13,7 +13,8 @@ use zen_edge_kernels::format::BlockType;
 pub const ARCHITECTURES: [&str; 3] = ["qwen3", "llama", "gemma3"];
 /// The pre-tokenizers of byte-level BPE (`tokenizer.ggml.model` = `gpt2`) that the tokenizer knows, by their names in
 /// `tokenizer.ggml.pre`.
-pub const PRE_TOKENIZERS: [&str; 5] = ["qwen2", "llama-bpe", "smollm", "gpt-2", "default"];
+pub const PRE_TOKENIZERS: [&str; 7] =
+    ["qwen2", "llama-bpe", "llama3", "llama-v3", "smollm", "gpt-2", "default"];
 
 /// Elements of an array that a report shows.
 const SHOWN_ELEMENTS: usize = 6;
@@ -393,7 +394,7 @@ fn types(tensors: impl Iterator<Item = (String, u64, u64, bool)>) -> Vec<TypeFac
         facts.bytes = facts.bytes.saturating_add(bytes);
     }
     let mut types: Vec<_> = by_name.into_values().collect();
-    types.sort_by(|a, b| b.bytes.cmp(&a.bytes));
+    types.sort_by_key(|facts| std::cmp::Reverse(facts.bytes));
     types
 }
 

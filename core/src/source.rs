@@ -51,10 +51,11 @@ impl Memory {
     #[cfg(not(target_family = "wasm"))]
     pub fn open(path: impl AsRef<std::path::Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        let file = std::fs::File::open(path)?;
-        if file.metadata()?.is_dir() {
+        // Before it is opened: Windows answers an opened directory with a refused permission.
+        if std::fs::metadata(path)?.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
+        let file = std::fs::File::open(path)?;
         Ok(Self { name: path.display().to_string().into(), bytes: Bytes::map(&file)? })
     }
 }
@@ -240,6 +241,22 @@ mod tests {
         assert_eq!(source.read_at(2, &mut buf).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert!(source.view(u64::MAX, 1).is_none());
         assert!(source.view(3, usize::MAX).is_none());
+    }
+
+    #[test]
+    fn files_are_mapped_and_what_is_none_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("zen");
+        std::fs::write(&path, b"zen").unwrap();
+        let source = Memory::open(&path).unwrap();
+        assert_eq!((source.name(), source.len()), (path.to_str().unwrap(), 3));
+        assert!(source.view(0, 3).unwrap().is_mapped());
+        std::fs::write(folder.path().join("empty"), b"").unwrap();
+        let empty = Memory::open(folder.path().join("empty")).unwrap();
+        assert!(empty.is_empty());
+        assert_eq!(Contents::of(&empty).unwrap(), Contents::Empty);
+        assert_eq!(Memory::open(folder.path()).unwrap_err().kind(), io::ErrorKind::IsADirectory);
+        assert_eq!(Memory::open(folder.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

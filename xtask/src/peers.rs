@@ -19,11 +19,15 @@ pub struct Args {
     /// Say what is there and what is missing; fetch nothing.
     #[arg(long)]
     list: bool,
+    /// Also make the random model of 0.6B shapes: some minutes and 2.2 GB, on Linux on x86-64.
+    #[arg(long)]
+    all: bool,
 }
 
 #[derive(Deserialize)]
 struct List {
     peers: Vec<Peer>,
+    made: Made,
 }
 
 #[derive(Deserialize)]
@@ -42,6 +46,19 @@ struct Peer {
     #[serde(default)]
     beside: BTreeMap<PathBuf, PathBuf>,
     sha256: String,
+}
+
+/// Files that a script makes, the same bytes wherever it runs.
+#[derive(Deserialize)]
+struct Made {
+    /// Relative to the repository's root; it lies beside the repository and not everywhere.
+    script: PathBuf,
+    /// The tokenizer that goes into the files: one of the peers.
+    tokenizer: PathBuf,
+    npm: Vec<String>,
+    pip: Vec<String>,
+    /// By path below the folder of peers.
+    sha256: BTreeMap<PathBuf, String>,
 }
 
 /// The folder of peers: `ZEN_EDGE_PEERS`, or `target/peers`. The same rule as `zen_edge_tests::peers`.
@@ -73,6 +90,32 @@ pub fn run(args: &Args) -> Result<(), String> {
             }
         }
     }
+    let missing: Vec<&PathBuf> = list
+        .made
+        .sha256
+        .iter()
+        .filter(|(path, _)| {
+            args.only.as_ref().is_none_or(|word| path.to_string_lossy().contains(word.as_str()))
+        })
+        .filter(|(path, sha256)| {
+            let there = whole(&folder.join(path), sha256);
+            if there || args.list || !args.all {
+                let hint = if there || args.all { "" } else { "  (--all makes it)" };
+                println!("{}  {}{hint}", if there { "there  " } else { "missing" }, path.display());
+            }
+            !there
+        })
+        .map(|(path, _)| path)
+        .collect();
+    if args.all && !args.list && !missing.is_empty() {
+        match make(&list.made, &folder) {
+            Ok(()) => missing.iter().for_each(|path| println!("made     {}", path.display())),
+            Err(why) => {
+                failed += 1;
+                eprintln!("error: the random model: {why}");
+            }
+        }
+    }
     if failed == 0 {
         Ok(())
     } else {
@@ -97,77 +140,136 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn fetch(peer: &Peer, folder: &Path) -> Result<(), String> {
-    // Below the same folder, so that the last step is a rename; by process, so that two runs do not meet.
+/// Runs `body` in a folder below the peers' own, so that what it made is renamed into its place; it is removed at the
+/// end. It is named by the process: two runs do not meet.
+fn staged(folder: &Path, body: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), String> {
     let stage = folder.join(format!("stage-{}", std::process::id()));
-    let result = fetch_in(peer, folder, &stage);
+    std::fs::create_dir_all(&stage).map_err(|e| format!("cannot make {}: {e}", stage.display()))?;
+    let result = body(&stage);
     let _ = std::fs::remove_dir_all(&stage);
     result
 }
 
-fn fetch_in(peer: &Peer, folder: &Path, stage: &Path) -> Result<(), String> {
-    std::fs::create_dir_all(stage).map_err(|e| format!("cannot make {}: {e}", stage.display()))?;
-    let mut unpacked = stage.to_path_buf();
-    if !peer.npm.is_empty() {
-        let npm = if cfg!(windows) { "npm.cmd" } else { "npm" };
-        if !found(npm) {
-            return Err("needs npm, which comes with Node.js".into());
+/// Installs npm packages into `stage/node_modules`.
+fn npm(stage: &Path, packages: &[String]) -> Result<PathBuf, String> {
+    let npm = if cfg!(windows) { "npm.cmd" } else { "npm" };
+    if !found(npm) {
+        return Err("needs npm, which comes with Node.js".into());
+    }
+    succeed(
+        Command::new(npm)
+            .args(["install", "--silent", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts"])
+            .arg("--prefix")
+            .arg(stage)
+            .args(packages)
+            .current_dir(stage),
+    )?;
+    Ok(stage.join("node_modules"))
+}
+
+/// Python 3, by the name that it has here.
+fn python() -> Result<&'static str, String> {
+    ["python3", "python", "py"]
+        .into_iter()
+        .find(|name| found(name))
+        .ok_or_else(|| "needs Python 3 with pip".into())
+}
+
+/// Installs PyPI packages into `stage`, as wheels, with or without what they depend on.
+fn pip(stage: &Path, packages: &[String], depend: bool) -> Result<(), String> {
+    let mut command = Command::new(python()?);
+    command.args(["-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:"]);
+    command.args(["--disable-pip-version-check", "--no-cache-dir", "--root-user-action", "ignore"]);
+    if !depend {
+        command.arg("--no-deps");
+    }
+    succeed(command.arg("--target").arg(stage).args(packages))
+}
+
+/// Renames into the peers' folder what was verified.
+fn publish(from: &Path, to: &Path) -> Result<(), String> {
+    let parent = to.parent().unwrap_or(to);
+    std::fs::create_dir_all(parent)
+        .and_then(|()| std::fs::rename(from, to))
+        .map_err(|e| format!("cannot put {} into its place: {e}", to.display()))
+}
+
+fn fetch(peer: &Peer, folder: &Path) -> Result<(), String> {
+    staged(folder, |stage| {
+        let mut unpacked = stage.to_path_buf();
+        if !peer.npm.is_empty() {
+            unpacked = npm(stage, &peer.npm)?;
         }
+        if !peer.pip.is_empty() {
+            pip(stage, &peer.pip, false)?;
+        }
+        let joined = stage.join("joined");
+        let io = |e: std::io::Error| format!("cannot be put together: {e}");
+        let mut out = std::fs::File::create(&joined).map_err(io)?;
+        for file in &peer.files {
+            let mut part = std::fs::File::open(unpacked.join(file))
+                .map_err(|e| format!("the package has no {}: {e}", file.display()))?;
+            std::io::copy(&mut part, &mut out).map_err(io)?;
+        }
+        out.flush().map_err(io)?;
+        drop(out);
+        if !whole(&joined, &peer.sha256) {
+            return Err(format!("what came is not what was pinned (sha256 {} expected)", peer.sha256));
+        }
+        for (from, to) in &peer.beside {
+            publish(&unpacked.join(from), &folder.join(to))?;
+        }
+        publish(&joined, &folder.join(&peer.path))
+    })
+}
+
+fn make(made: &Made, folder: &Path) -> Result<(), String> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Err("its quantiser is packaged for Linux on x86-64 only".into());
+    }
+    let script = crate::root().join(&made.script);
+    let tokenizer = folder.join(&made.tokenizer);
+    for path in [&script, &tokenizer] {
+        if !path.exists() {
+            return Err(format!("needs {}", path.display()));
+        }
+    }
+    staged(folder, |stage| {
+        let libs = npm(stage, &made.npm)?.join("@node-llama-cpp/linux-x64/bins/linux-x64");
+        let packages = stage.join("python");
+        pip(&packages, &made.pip, true)?;
+        let io = |e: std::io::Error| format!("cannot be made: {e}");
+        let quantizer = stage.join("quantize.py");
+        std::fs::write(&quantizer, include_str!("quantize.py")).map_err(io)?;
+        // The script wants one program, IN OUT TYPE.
+        let program = stage.join("quantize");
+        let text =
+            format!("#!/bin/sh\nexec {} '{}' '{}' \"$@\"\n", python()?, quantizer.display(), libs.display());
+        std::fs::write(&program, text).map_err(io)?;
+        succeed(Command::new("chmod").arg("+x").arg(&program))?;
+        let out = stage.join("out");
+        std::fs::create_dir(&out).map_err(io)?;
         succeed(
-            Command::new(npm)
-                .args(["install", "--silent", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts"])
-                .arg("--prefix")
-                .arg(stage)
-                .args(&peer.npm)
-                .current_dir(stage),
+            Command::new(python()?)
+                .arg(&script)
+                .args(["--no-hf", "--out"])
+                .arg(&out)
+                .arg("--tokenizer")
+                .arg(&tokenizer)
+                .arg("--quantize-bin")
+                .arg(&program)
+                .env("PYTHONPATH", &packages),
         )?;
-        unpacked = stage.join("node_modules");
-    }
-    if !peer.pip.is_empty() {
-        let python = ["python3", "python", "py"].into_iter().find(|name| found(name));
-        let python = python.ok_or("needs Python 3 with pip")?;
-        succeed(
-            Command::new(python)
-                .args([
-                    "-m",
-                    "pip",
-                    "install",
-                    "--quiet",
-                    "--no-deps",
-                    "--no-compile",
-                    "--only-binary",
-                    ":all:",
-                ])
-                .args([
-                    "--disable-pip-version-check",
-                    "--no-cache-dir",
-                    "--root-user-action",
-                    "ignore",
-                    "--target",
-                ])
-                .arg(stage)
-                .args(&peer.pip),
-        )?;
-    }
-    let target = folder.join(&peer.path);
-    let parent = target.parent().unwrap_or(folder);
-    std::fs::create_dir_all(parent).map_err(|e| format!("cannot make {}: {e}", parent.display()))?;
-    let joined = stage.join("joined");
-    let io = |e: std::io::Error| format!("cannot put {} together: {e}", target.display());
-    let mut out = std::fs::File::create(&joined).map_err(io)?;
-    for file in &peer.files {
-        let from = unpacked.join(file);
-        let mut part =
-            std::fs::File::open(&from).map_err(|e| format!("the package has no {}: {e}", file.display()))?;
-        std::io::copy(&mut part, &mut out).map_err(io)?;
-    }
-    out.flush().map_err(io)?;
-    drop(out);
-    if !whole(&joined, &peer.sha256) {
-        return Err(format!("what came is not what was pinned (sha256 {} expected)", peer.sha256));
-    }
-    for (from, to) in &peer.beside {
-        std::fs::copy(unpacked.join(from), folder.join(to)).map_err(io)?;
-    }
-    std::fs::rename(&joined, &target).map_err(io)
+        for (path, sha256) in &made.sha256 {
+            let file = out.join(path.file_name().unwrap_or_default());
+            if !whole(&file, sha256) {
+                return Err(format!(
+                    "{} came out other than it should (sha256 {sha256} expected)",
+                    path.display()
+                ));
+            }
+            publish(&file, &folder.join(path))?;
+        }
+        Ok(())
+    })
 }

@@ -63,8 +63,12 @@ pub fn run(args: &Args) -> Result<(), PullError> {
     let given = args.sha256.as_deref().map(given_hash).transpose()?;
     let entry = if args.url.is_some() { None } else { Some(registry::find(name)?) };
     let default_quant = entry.as_ref().map_or(CUSTOM, |entry| &entry.quant);
-    let quant = args.quant.as_deref().unwrap_or(default_quant);
-    let slot = Slot::new(&folder, name, quant)?;
+    let mut quant = args.quant.clone().unwrap_or_else(|| default_quant.to_owned());
+    if entry.is_some() {
+        // q4_k_m and Q4_K_M are one; the hub's file is found under either.
+        quant.make_ascii_uppercase();
+    }
+    let slot = Slot::new(&folder, name, &quant)?;
     let lock = slot.lock()?;
     let mut bar = Bar::new(&slot);
     match slot.whole(args.verify) {
@@ -87,7 +91,7 @@ pub fn run(args: &Args) -> Result<(), PullError> {
             let basis = if hash.is_some() { Basis::Hub } else { Basis::None };
             Wanted { url: url.clone(), size, sha256: hash, basis }
         }
-        (None, Some(entry)) => hub::resolve(&agent, entry, quant, args.tries, pause, &mut bar)?,
+        (None, Some(entry)) => hub::resolve(&agent, entry, &quant, args.tries, pause, &mut bar)?,
         (None, None) => unreachable!("without a URL the name was looked up"),
     };
     if let Some(hash) = given {
@@ -111,7 +115,7 @@ pub fn run(args: &Args) -> Result<(), PullError> {
     }
     let manifest = slot.publish(Manifest {
         name: name.clone(),
-        quant: quant.to_owned(),
+        quant,
         url: download.wanted.url,
         size: got.size,
         sha256: got.sha256,
@@ -185,9 +189,9 @@ impl Watch for Bar {
             self.started = true;
             let template = match total {
                 Some(_) => {
-                    "{msg}  {wide_bar}  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left"
+                    "{msg}  {wide_bar}  {decimal_bytes} of {decimal_total_bytes}  {decimal_bytes_per_sec}  {eta} left"
                 }
-                None => "{msg}  {spinner}  {binary_bytes}  {binary_bytes_per_sec}",
+                None => "{msg}  {spinner}  {decimal_bytes}  {decimal_bytes_per_sec}",
             };
             self.bar.set_style(ProgressStyle::with_template(template).expect("the template is our own"));
             if let Some(total) = total {
@@ -279,7 +283,7 @@ fn list(folder: &Path, json: bool) {
     for entry in &entries {
         table.add_row([&entry.name, &entry.quant, &entry.about, &entry.license]);
     }
-    output::line(&table.to_string());
+    output::line(&table.trim_fmt());
     if pulled.is_empty() {
         output::line(&format!("Nothing has been pulled into {}", folder.display()));
         return;
@@ -295,5 +299,5 @@ fn list(folder: &Path, json: bool) {
             slot.file.display().to_string(),
         ]);
     }
-    output::line(&table.to_string());
+    output::line(&table.trim_fmt());
 }

@@ -238,21 +238,24 @@ pub fn find(word: &str, prefer: Option<&str>) -> Result<Option<PathBuf>, PullErr
         return Ok(None);
     }
     let folder = folder(None)?;
-    let quants = match quant.or(prefer) {
-        Some(quant) if quant_exists(&folder, name, quant) || word.contains(':') => vec![quant.to_owned()],
-        _ => pulled(&folder).into_iter().filter(|slot| slot.name == name).map(|slot| slot.quant).collect(),
-    };
-    for quant in quants {
-        let slot = Slot::new(&folder, name, &quant)?;
+    let mut slots = pulled(&folder);
+    slots
+        .retain(|slot| slot.name == name && quant.is_none_or(|quant| slot.quant.eq_ignore_ascii_case(quant)));
+    if let Some(prefer) = prefer {
+        slots.sort_by_key(|slot| !slot.quant.eq_ignore_ascii_case(prefer));
+    }
+    // A file whose record is gone is not listed, but it is there: the message of `whole` says what to do.
+    if slots.is_empty()
+        && let Some(quant) = quant.or(prefer)
+    {
+        slots.push(Slot::new(&folder, name, quant)?);
+    }
+    for slot in slots {
         if slot.whole(false)?.is_some() {
             return Ok(Some(slot.file));
         }
     }
     Ok(None)
-}
-
-fn quant_exists(folder: &Path, name: &str, quant: &str) -> bool {
-    Slot::new(folder, name, quant).is_ok_and(|slot| slot.file.exists())
 }
 
 /// What lies in `folder`, by the manifests, sorted by path.

@@ -241,8 +241,27 @@ impl<'a> Reader<'a> {
     fn strings(&mut self, count: u64) -> Result<StringArray, GgufError> {
         let count = self.array_count(count, 8)?;
         let mut strings = StringArray::with_capacity(count);
-        for _ in 0..count {
-            strings.push(self.bytes(MAX_STRING)?);
+        while strings.len() < count {
+            // Those that lie within the window, without the checks that every single read pays: a vocabulary and its
+            // merges are 300,000 strings.
+            let start = (self.pos - self.window_start) as usize;
+            let mut rest = self.window.get(start..).unwrap_or_default();
+            let begun = rest.len();
+            while strings.len() < count
+                && let Some((len, after)) = rest.split_first_chunk()
+                && let Some((string, after)) = usize::try_from(u64::from_le_bytes(*len))
+                    .ok()
+                    .filter(|&len| len as u64 <= MAX_STRING)
+                    .and_then(|len| after.split_at_checked(len))
+            {
+                strings.push(string);
+                rest = after;
+            }
+            self.pos += (begun - rest.len()) as u64;
+            // The one that crosses the window's end, or is refused.
+            if strings.len() < count {
+                strings.push(self.bytes(MAX_STRING)?);
+            }
         }
         strings.shrink();
         Ok(strings)

@@ -550,3 +550,18 @@ fn holds_promises(file: &[u8]) {
         assert!(gguf.get(key).is_some_and(|found| found.type_name() == value.type_name()));
     }
 }
+
+/// A vocabulary larger than a window of a source without views: strings that cross a window's end are whole.
+#[test]
+fn strings_cross_windows() {
+    let tokens: Vec<String> = (0..60_000).map(|i| "x".repeat(i % 23) + &i.to_string()).collect();
+    let file = Builder::empty().strings("tokens", &tokens).with("after", 7_u32).build();
+    assert!(file.len() > 3 * (256 << 10));
+    let viewed = open(&file).unwrap();
+    let read = Gguf::open(Arc::new(Reads(file))).unwrap();
+    for gguf in [viewed, read] {
+        let strings = gguf.require_strings("tokens").unwrap();
+        assert!(strings.iter().eq(tokens.iter().map(|token| token.as_bytes())));
+        assert_eq!(gguf.require_u32("after").unwrap(), 7);
+    }
+}

@@ -1,0 +1,219 @@
+//! A prompt's token ids to the last token's hidden state.
+//!
+//! The backbone runs prefill only: no LM head, and of the last layer no more than the last token needs. Weights stay as
+//! the file has them (mapped pages natively); embedding rows are gathered from the file, one by one.
+//!
+//! For one GGUF and one list of ids the vector is the same to the bit for any instruction set, any number of threads, any
+//! chunk size, alone or in a batch, with or without a reused prefix.
+
+mod architecture;
+mod forward;
+mod weights;
+
+pub use architecture::{Architecture, Shape};
+pub use forward::{Cancel, Context};
+
+use crate::gguf::{Gguf, GgufError, TensorInfo};
+use crate::source::Source;
+use architecture::Plan;
+use std::sync::Arc;
+use weights::Layer;
+use zen_edge_kernels::gemm::MatrixError;
+use zen_edge_kernels::isa::{Isa, IsaError};
+use zen_edge_kernels::pool::Pool;
+
+/// Tokens that go through the layers together where nothing else is asked for.
+///
+/// Larger chunks unpack the weights less often; smaller ones keep the activations in the cache. Beyond 512 nothing is
+/// gained.
+pub const DEFAULT_CHUNK: usize = 512;
+
+/// How a backbone runs.
+#[derive(Clone, Debug, Default)]
+pub struct BackboneOptions {
+    /// The instruction set; the best of this processor where none is given.
+    pub isa: Option<Isa>,
+    /// Threads; as many as the process may use where none are given.
+    pub threads: Option<usize>,
+    /// Tokens in a chunk of prefill; [`DEFAULT_CHUNK`] where none is given.
+    pub chunk: Option<usize>,
+}
+
+/// Why a backbone does not load or run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackboneError {
+    /// The container is damaged, or lacks something.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The instruction set cannot be had.
+    #[error(transparent)]
+    Isa(#[from] IsaError),
+    /// We do not run this architecture.
+    #[error("{file}: architecture {found:?} is not supported; use a qwen3, llama or gemma3 model")]
+    Architecture {
+        /// The file.
+        file: String,
+        /// What it says.
+        found: String,
+    },
+    /// A key has a value that cannot be, or that we do not run.
+    #[error("{file}: {key} = {found}: {why}")]
+    Impossible {
+        /// The file.
+        file: String,
+        /// The key.
+        key: String,
+        /// Its value.
+        found: String,
+        /// Why not.
+        why: String,
+    },
+    /// A tensor's shape is not what the metadata say.
+    #[error("{file}: tensor {tensor} has the shape {found:?}, the metadata say {expected:?}")]
+    TensorShape {
+        /// The file.
+        file: String,
+        /// The tensor.
+        tensor: String,
+        /// What the metadata ask for.
+        expected: Vec<u64>,
+        /// What it has.
+        found: Vec<u64>,
+    },
+    /// A tensor that we would have to leave out.
+    #[error("{file}: tensor {tensor} is not part of {architecture} as we run it; leaving it out would give wrong answers")]
+    UnknownTensor {
+        /// The file.
+        file: String,
+        /// The tensor.
+        tensor: String,
+        /// The architecture.
+        architecture: &'static str,
+    },
+    /// A tensor's bytes are not a matrix.
+    #[error("tensor {tensor}: {source}")]
+    Matrix {
+        /// The tensor.
+        tensor: String,
+        /// Why not.
+        source: MatrixError,
+    },
+    /// There is nothing to read.
+    #[error("there are no tokens: an empty prompt has no hidden state")]
+    NoTokens,
+    /// A token id that the vocabulary does not have.
+    #[error("token {id} is not in the vocabulary of {vocab}; the tokenizer belongs to another model")]
+    Token {
+        /// The id.
+        id: u32,
+        /// The vocabulary's size.
+        vocab: usize,
+    },
+    /// The hidden state holds an infinity or NaN.
+    #[error("the hidden state is not finite: the file's weights are damaged or overflow")]
+    NotFinite,
+    /// The caller cancelled.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl BackboneError {
+    fn impossible(gguf: &Gguf, key: String, found: impl ToString, why: impl Into<String>) -> Self {
+        let file = gguf.source().name().to_owned();
+        Self::Impossible { file, key, found: found.to_string(), why: why.into() }
+    }
+
+    fn shape(gguf: &Gguf, tensor: &TensorInfo, expected: &[usize]) -> Self {
+        Self::TensorShape {
+            file: gguf.source().name().to_owned(),
+            tensor: tensor.name.clone(),
+            expected: expected.iter().map(|n| *n as u64).collect(),
+            found: tensor.dims.clone(),
+        }
+    }
+}
+
+/// A loaded backbone. Shared by reference between threads; each call brings its own [`Context`] or makes one.
+pub struct Backbone {
+    shape: Shape,
+    plan: Plan,
+    isa: Isa,
+    pool: Pool,
+    chunk: usize,
+    source: Arc<dyn Source>,
+    embedding: TensorInfo,
+    layers: Vec<Layer>,
+    output_norm: Vec<f32>,
+}
+
+impl Backbone {
+    /// Loads a backbone: every tensor is checked against the metadata, none is copied where the source maps its bytes.
+    ///
+    /// # Errors
+    /// [`BackboneError`], by cause.
+    pub fn load(gguf: &Gguf, options: &BackboneOptions) -> Result<Self, BackboneError> {
+        let isa = options.isa.unwrap_or_else(Isa::best);
+        if !isa.is_available() {
+            Isa::from_name(isa.name())?;
+        }
+        let shape = Shape::read(gguf)?;
+        weights::refuse_unknown(gguf, &shape)?;
+        let plan = Plan::read(gguf, &shape)?;
+        let embedding = gguf.require_tensor("token_embd.weight")?.clone();
+        embedding.block_type()?;
+        if embedding.dims.len() != 2 || embedding.dims[0] != shape.hidden as u64 {
+            return Err(BackboneError::shape(gguf, &embedding, &[shape.hidden, shape.vocab]));
+        }
+        let layers = (0..shape.layers).map(|i| Layer::load(gguf, &shape, i)).collect::<Result<_, _>>()?;
+        let output_norm = weights::vector(gguf, gguf.require_tensor("output_norm.weight")?, shape.hidden)?;
+        Ok(Self {
+            isa,
+            pool: Pool::new(options.threads.unwrap_or_else(Pool::default_threads)),
+            chunk: options.chunk.unwrap_or(DEFAULT_CHUNK).max(1),
+            source: gguf.source().clone(),
+            shape,
+            plan,
+            embedding,
+            layers,
+            output_norm,
+        })
+    }
+
+    /// Its shape.
+    pub const fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Length of a hidden state.
+    pub const fn hidden_size(&self) -> usize {
+        self.shape.hidden
+    }
+
+    /// The instruction set that runs.
+    pub const fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Threads that run.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// Bytes of the weights that a prompt reads whole (all but the embedding), as the file has them.
+    pub fn weight_bytes(&self) -> u64 {
+        let matrices = self.layers.iter().flat_map(Layer::matrices);
+        matrices.map(|m| m.bytes().len() as u64).sum()
+    }
+
+    /// Multiply-adds that the weights cost for one token, attention not counted.
+    pub fn multiply_adds(&self) -> u64 {
+        self.layers.iter().flat_map(Layer::matrices).map(|m| m.rows() as u64 * m.cols() as u64).sum()
+    }
+}
+
+impl std::fmt::Debug for Backbone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backbone").field("shape", &self.shape).field("isa", &self.isa).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+//! Byte-level BPE: the bytes of a piece of text are joined by ranked merges.
+
+use super::merge::{Merges, Scratch, Symbol};
+use super::spec::{Strings, TokenType};
+use super::vocab::{Blob, MergeMap, TokenMap};
+use super::{TokenizerError, bytes};
+
+pub struct Bpe {
+    merges: MergeMap,
+    /// The token of each byte.
+    byte_ids: [u32; 256],
+    /// llama-bpe: tokens by their bytes, because a piece that is a token is that token, whatever the merges say.
+    whole: Option<TokenMap>,
+}
+
+impl Bpe {
+    /// `kinds` runs beside the blob, which holds the tokens' bytes, decoded.
+    pub fn new(
+        blob: &Blob,
+        reachable: impl Fn(u32) -> bool,
+        merges: &Strings,
+        ignore_merges: bool,
+    ) -> Result<Self, TokenizerError> {
+        let mut map = TokenMap::with_capacity(blob.len());
+        for id in (0..blob.len() as u32).filter(|&id| reachable(id)) {
+            map.insert(id, blob)?;
+        }
+        let mut byte_ids = [0; 256];
+        for byte in 0..=255 {
+            byte_ids[usize::from(byte)] =
+                map.get(&[byte], blob).ok_or(TokenizerError::MissingByte { byte })?;
+        }
+        let limit = u32::MAX as usize;
+        if merges.len() >= limit {
+            return Err(TokenizerError::TooManyMerges { merges: merges.len(), limit });
+        }
+        let mut table = MergeMap::with_capacity(merges.len());
+        let mut joined = Vec::new();
+        for (index, merge) in merges.iter().enumerate() {
+            let printable = || String::from_utf8_lossy(merge).into_owned();
+            // The first part has at least one character, which may itself be a space in no vocabulary that is in use.
+            let Some(space) = merge.iter().skip(1).position(|&byte| byte == b' ').map(|at| at + 1) else {
+                return Err(TokenizerError::MergeFormat { index, merge: printable() });
+            };
+            let (left, right) = (&merge[..space], &merge[space + 1..]);
+            if right.is_empty() || right.contains(&b' ') {
+                return Err(TokenizerError::MergeFormat { index, merge: printable() });
+            }
+            let unknown = |token: &[u8]| TokenizerError::MergeUnknownToken {
+                index,
+                merge: printable(),
+                token: String::from_utf8_lossy(token).into_owned(),
+            };
+            joined.clear();
+            if !bytes::decode(left, &mut joined) {
+                return Err(unknown(left));
+            }
+            let middle = joined.len();
+            if !bytes::decode(right, &mut joined) {
+                return Err(unknown(right));
+            }
+            let left_id = map.get(&joined[..middle], blob).ok_or_else(|| unknown(left))?;
+            let right_id = map.get(&joined[middle..], blob).ok_or_else(|| unknown(right))?;
+            let id = map.get(&joined, blob).ok_or_else(|| unknown(&[left, right].concat()))?;
+            table.insert(left_id, right_id, index as u32, id)?;
+        }
+        Ok(Self { merges: table, byte_ids, whole: ignore_merges.then_some(map) })
+    }
+
+    /// Appends the ids of a piece.
+    pub fn encode(&self, piece: &str, blob: &Blob, scratch: &mut Scratch, out: &mut Vec<u32>) {
+        let piece = piece.as_bytes();
+        if let [byte] = *piece {
+            out.push(self.byte_ids[usize::from(byte)]);
+            return;
+        }
+        if let Some(id) = self.whole.as_ref().and_then(|map| map.get(piece, blob)) {
+            out.push(id);
+            return;
+        }
+        scratch.symbols.clear();
+        scratch.symbols.extend(piece.iter().zip(0..).map(|(&byte, at)| Symbol {
+            id: self.byte_ids[usize::from(byte)],
+            start: at,
+            end: at + 1,
+        }));
+        scratch.merge(&self.merges, piece);
+        out.extend(scratch.symbols.iter().map(|symbol| symbol.id));
+    }
+
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.merges.memory() + self.whole.as_ref().map_or(0, TokenMap::memory)
+    }
+}
+
+impl Merges for MergeMap {
+    #[inline]
+    fn pair(&self, left: Symbol, right: Symbol, _: &[u8]) -> Option<(u64, u32)> {
+        self.get(left.id, right.id).map(|(rank, id)| (rank.into(), id))
+    }
+}
+
+/// Whether text can become a token of this type: the others are matched as they stand, or never.
+pub fn reachable(kind: TokenType) -> bool {
+    matches!(kind, TokenType::Normal | TokenType::Undefined | TokenType::Byte)
+}
