@@ -25,11 +25,12 @@
 //! | `lambda_cost`, `mu_latency` | number >= 0 | .35, .15 | weights of the score, see [`crate::decision`] |
 
 use crate::catalog::{Task, normalise_id};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
-use std::cell::RefCell;
-use std::fmt;
+use fields::{Fields, brief, kind};
+use serde_json::Value;
 use thiserror::Error;
+
+pub(crate) mod fields;
+pub use fields::FieldError;
 
 /// The most bytes that a `router_config.json` may have; the published one has 857.
 pub const MAX_CONFIG_BYTES: usize = 1 << 20;
@@ -44,96 +45,9 @@ pub const MAX_ID_BYTES: usize = 256;
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The file is larger than any config can be.
-    #[error("{name}: {bytes} bytes; a router config has at most {limit}: is this the right file?")]
-    TooLarge {
-        /// The file.
-        name: String,
-        /// Its length in bytes.
-        bytes: usize,
-        /// The bound, [`MAX_CONFIG_BYTES`].
-        limit: usize,
-    },
-    /// The bytes are not JSON.
-    #[error("{name}: not JSON at line {line}, column {column}: {what}")]
-    Json {
-        /// The file.
-        name: String,
-        /// The line, from 1.
-        line: usize,
-        /// The column, from 1.
-        column: usize,
-        /// The parser's words.
-        what: String,
-    },
-    /// The file holds a value that is no object.
-    #[error("{name}: expected a JSON object of router settings, found {found}")]
-    NotAnObject {
-        /// The file.
-        name: String,
-        /// The kind of value that stands there.
-        found: &'static str,
-    },
-    /// A key stands twice in one object: which one counts would be a guess.
-    #[error("{name}: the key `{key}` stands twice; remove one")]
-    DuplicateKey {
-        /// The file.
-        name: String,
-        /// The key.
-        key: String,
-    },
-    /// A key without a default is absent.
-    #[error("{name}: the key `{key}` is missing")]
-    Missing {
-        /// The file.
-        name: String,
-        /// The key.
-        key: &'static str,
-    },
-    /// A value is of another type.
-    #[error("{name}: `{key}` must be {expected}, found {found}")]
-    Type {
-        /// The file.
-        name: String,
-        /// The key.
-        key: String,
-        /// What may stand there.
-        expected: &'static str,
-        /// What stands there.
-        found: String,
-    },
-    /// A number is out of its range.
-    #[error("{name}: `{key}` is {found}, it must be {allowed}")]
-    Range {
-        /// The file.
-        name: String,
-        /// The key.
-        key: String,
-        /// The number.
-        found: String,
-        /// The range.
-        allowed: &'static str,
-    },
-    /// A list that must have entries has none.
-    #[error("{name}: `{key}` is empty; list at least one")]
-    Empty {
-        /// The file.
-        name: String,
-        /// The key.
-        key: &'static str,
-    },
-    /// A list is longer than the bound.
-    #[error("{name}: `{key}` has {count} entries, at most {limit} are allowed")]
-    TooMany {
-        /// The file.
-        name: String,
-        /// The key.
-        key: &'static str,
-        /// The entries.
-        count: usize,
-        /// The bound.
-        limit: usize,
-    },
+    /// The file is no JSON, or a key is absent, of another type or out of range.
+    #[error(transparent)]
+    Field(#[from] FieldError),
     /// An entry stands twice in a list whose positions are rows of a head (ids are compared without their date).
     #[error("{name}: `{key}` lists `{entry}` at rows {first} and {second}; a row needs an id of its own")]
     DuplicateEntry {
@@ -296,82 +210,62 @@ impl RouterConfig {
     /// # Errors
     /// A [`ConfigError`] that names the key.
     pub fn parse(bytes: &[u8], name: &str) -> Result<Self, ConfigError> {
-        let fields = object(bytes, name)?;
-        let mut keys = Keys { name, fields };
+        let mut keys = Fields::new(name, "", fields::json(bytes, name, MAX_CONFIG_BYTES)?)?;
 
         let tasks = tasks(&mut keys)?;
         let catalog = catalog(&mut keys)?;
-        let hidden_size = keys.size("hidden_size", MAX_WIDTH, "1 to 65536")?;
+        let width = "a whole number from 1 to 65536";
+        let hidden_size = keys.size("hidden_size", MAX_WIDTH, width)?;
         let hidden_size = hidden_size.ok_or_else(|| keys.missing("hidden_size"))?;
-        let feature_dim = keys.size("feature_dim", MAX_WIDTH, "1 to 65536")?;
+        let feature_dim = keys.size("feature_dim", MAX_WIDTH, width)?;
         let feature_dim = feature_dim.ok_or_else(|| keys.missing("feature_dim"))?;
 
         match keys.take("pooling") {
             None => {}
             Some(Value::String(pooling)) if pooling == "last" => {}
-            Some(other) => {
-                return Err(ConfigError::Pooling { name: name.into(), found: text_or_json(&other) });
-            }
+            Some(other) => return Err(ConfigError::Pooling { name: name.into(), found: brief(&other) }),
         }
         match keys.take("embd_normalize") {
             None => {}
             Some(value) if value.as_f64() == Some(-1.0) => {}
-            Some(other) => {
-                return Err(ConfigError::Normalize { name: name.into(), found: text_or_json(&other) });
-            }
+            Some(other) => return Err(ConfigError::Normalize { name: name.into(), found: brief(&other) }),
         }
 
         let keep = match keys.string("keep")?.as_deref() {
             None | Some("start") => Keep::Start,
             Some("end") => Keep::End,
-            Some(other) => return Err(keys.wrong_type("keep", "`start` or `end`", format!("`{other}`"))),
+            Some(other) => {
+                return Err(keys.wrong_type("keep", "`start` or `end`", format!("`{other}`")).into());
+            }
         };
         let temperature = match keys.take("temperature") {
             None => Temperature::default(),
-            Some(Value::Object(fields)) => {
-                let mut keys = Keys { name, fields };
-                let positive = |t: Option<f64>, key: &str| match t {
-                    // The bound keeps every logit finite after the division, also as f32.
-                    Some(t) if !(1e-3..=1e6).contains(&t) => Err(ConfigError::Range {
-                        name: name.into(),
-                        key: format!("temperature.{key}"),
-                        found: t.to_string(),
-                        allowed: "0.001 to 1000000",
-                    }),
-                    t => Ok(t.map(|t| t as f32)),
-                };
-                Temperature {
-                    task: positive(keys.number("task")?, "task")?,
-                    route: positive(keys.number("route")?, "route")?,
-                }
-            }
-            Some(other) => {
-                return Err(keys.wrong_type(
-                    "temperature",
-                    "an object with `task` and `route`",
-                    kind(&other).into(),
-                ));
+            Some(value) => {
+                let mut keys = Fields::new(name, "temperature", value)?;
+                // The bound keeps every logit finite after the division, also as f32.
+                let mut positive = |key| keys.number(key, 1e-3..=1e6, "0.001 to 1000000");
+                let (task, route) = (positive("task")?, positive("route")?);
+                Temperature { task: task.map(|t| t as f32), route: route.map(|t| t as f32) }
             }
         };
-        let min_confidence = match keys.number("min_confidence")? {
-            Some(p) if !(0.0..=1.0).contains(&p) => return Err(keys.range("min_confidence", p, "0 to 1")),
-            p => p.map(|p| p as f32),
-        };
+        let min_confidence = keys.number("min_confidence", 0.0..=1.0, "0 to 1")?.map(|p| p as f32);
         let trained = trained(&mut keys, &catalog)?;
+        let [backbone_sha256, heads_sha256] =
+            [sha256(&mut keys, "backbone_sha256")?, sha256(&mut keys, "heads_sha256")?];
 
         let config = Self {
             name: name.into(),
             base: keys.string("base")?,
             frozen_backbone: keys.boolean("frozen_backbone")?,
-            max_chars: keys.size("max_chars", usize::MAX, "at least 1")?.unwrap_or(4000),
-            max_tokens: keys.size("max_tokens", usize::MAX, "at least 1")?.unwrap_or(2048),
+            max_chars: keys.size("max_chars", usize::MAX, "a whole number from 1")?.unwrap_or(4000),
+            max_tokens: keys.size("max_tokens", usize::MAX, "a whole number from 1")?.unwrap_or(2048),
             add_bos: keys.boolean("add_bos")?,
             add_eos: keys.boolean("add_eos")?,
             plain_text: keys.boolean("plain_text")?.unwrap_or(false),
-            backbone_sha256: keys.sha256("backbone_sha256")?,
-            heads_sha256: keys.sha256("heads_sha256")?,
-            lambda_cost: keys.weight("lambda_cost")?,
-            mu_latency: keys.weight("mu_latency")?,
+            lambda_cost: keys.number("lambda_cost", 0.0..=1e12, "0 to 1e12")?,
+            mu_latency: keys.number("mu_latency", 0.0..=1e12, "0 to 1e12")?,
+            backbone_sha256,
+            heads_sha256,
             tasks,
             catalog,
             hidden_size,
@@ -380,7 +274,7 @@ impl RouterConfig {
             trained,
             temperature,
             min_confidence,
-            unknown: keys.fields.into_iter().map(|(key, _)| key).collect(),
+            unknown: keys.unknown(),
         };
         Ok(config)
     }
@@ -411,7 +305,7 @@ impl RouterConfig {
     }
 }
 
-fn tasks(keys: &mut Keys) -> Result<Vec<Task>, ConfigError> {
+fn tasks(keys: &mut Fields) -> Result<Vec<Task>, ConfigError> {
     let names = keys.strings("tasks", Task::ALL.len())?.ok_or_else(|| keys.missing("tasks"))?;
     let mut tasks = Vec::with_capacity(names.len());
     for (row, found) in names.into_iter().enumerate() {
@@ -419,40 +313,38 @@ fn tasks(keys: &mut Keys) -> Result<Vec<Task>, ConfigError> {
             return Err(ConfigError::UnknownTask { name: keys.name.into(), row, found });
         };
         if let Some(first) = tasks.iter().position(|&t| t == task) {
-            return Err(keys.duplicate("tasks", found, first, row));
+            return Err(duplicate(keys, "tasks", found, first, row));
         }
         tasks.push(task);
     }
     Ok(tasks)
 }
 
-fn catalog(keys: &mut Keys) -> Result<Vec<String>, ConfigError> {
+fn catalog(keys: &mut Fields) -> Result<Vec<String>, ConfigError> {
     let ids = keys.strings("catalog", MAX_ROUTES)?.ok_or_else(|| keys.missing("catalog"))?;
     let mut seen = std::collections::BTreeMap::new();
     let mut catalog = Vec::with_capacity(ids.len());
     for (row, id) in ids.into_iter().enumerate() {
         if id.trim().is_empty() || id.len() > MAX_ID_BYTES {
-            return Err(keys.wrong_type(
-                "catalog",
-                "a list of ids of 1 to 256 bytes",
-                format!("row {row}: `{id}`"),
-            ));
+            return Err(keys
+                .wrong_type("catalog", "a list of ids of 1 to 256 bytes", format!("row {row}: `{id}`"))
+                .into());
         }
         let normal = normalise_id(&id).to_owned();
         if let Some(first) = seen.insert(normal.clone(), row) {
-            return Err(keys.duplicate("catalog", normal, first, row));
+            return Err(duplicate(keys, "catalog", normal, first, row));
         }
         catalog.push(normal);
     }
     Ok(catalog)
 }
 
-fn trained(keys: &mut Keys, catalog: &[String]) -> Result<Option<Vec<bool>>, ConfigError> {
+fn trained(keys: &mut Fields, catalog: &[String]) -> Result<Option<Vec<bool>>, ConfigError> {
     const EXPECTED: &str = "a list of true and false, or a list of model ids";
     let entries = match keys.take("trained") {
         None => return Ok(None),
         Some(Value::Array(entries)) => entries,
-        Some(other) => return Err(keys.wrong_type("trained", EXPECTED, kind(&other).into())),
+        Some(other) => return Err(keys.wrong_type("trained", EXPECTED, kind(&other)).into()),
     };
     if entries.iter().all(Value::is_boolean) && !entries.is_empty() {
         if entries.len() != catalog.len() {
@@ -468,7 +360,7 @@ fn trained(keys: &mut Keys, catalog: &[String]) -> Result<Option<Vec<bool>>, Con
     let mut mask = vec![false; catalog.len()];
     for entry in entries {
         let Value::String(id) = entry else {
-            return Err(keys.wrong_type("trained", EXPECTED, format!("{} in the list", kind(&entry))));
+            return Err(keys.wrong_type("trained", EXPECTED, format!("{} in the list", kind(&entry))).into());
         };
         let normal = normalise_id(&id);
         let Some(row) = catalog.iter().position(|c| c == normal) else {
@@ -479,217 +371,18 @@ fn trained(keys: &mut Keys, catalog: &[String]) -> Result<Option<Vec<bool>>, Con
     Ok(Some(mask))
 }
 
-/// The keys of an object, each taken out once; what is left is unknown.
-struct Keys<'a> {
-    name: &'a str,
-    fields: Map<String, Value>,
-}
-
-impl Keys<'_> {
-    /// A key's value; `null` is absent.
-    fn take(&mut self, key: &str) -> Option<Value> {
-        self.fields.remove(key).filter(|value| !value.is_null())
-    }
-
-    fn string(&mut self, key: &str) -> Result<Option<String>, ConfigError> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.wrong_type(key, "a string", kind(&other).into())),
+fn sha256(keys: &mut Fields, key: &str) -> Result<Option<String>, FieldError> {
+    match keys.string(key)? {
+        None => Ok(None),
+        Some(hex) if hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            Ok(Some(hex.to_ascii_lowercase()))
         }
-    }
-
-    fn boolean(&mut self, key: &str) -> Result<Option<bool>, ConfigError> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Value::Bool(value)) => Ok(Some(value)),
-            Some(other) => Err(self.wrong_type(key, "true or false", text_or_json(&other))),
-        }
-    }
-
-    fn number(&mut self, key: &str) -> Result<Option<f64>, ConfigError> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(value) => match value.as_f64() {
-                Some(number) if number.is_finite() => Ok(Some(number)),
-                _ => Err(self.wrong_type(key, "a number", text_or_json(&value))),
-            },
-        }
-    }
-
-    fn weight(&mut self, key: &str) -> Result<Option<f64>, ConfigError> {
-        match self.number(key)? {
-            Some(weight) if !(0.0..=1e12).contains(&weight) => Err(self.range(key, weight, "0 to 1e12")),
-            weight => Ok(weight),
-        }
-    }
-
-    fn size(&mut self, key: &str, limit: usize, allowed: &'static str) -> Result<Option<usize>, ConfigError> {
-        let Some(value) = self.take(key) else { return Ok(None) };
-        let Value::Number(number) = &value else {
-            return Err(self.wrong_type(key, "a whole number", text_or_json(&value)));
-        };
-        match number.as_u64().and_then(|n| usize::try_from(n).ok()) {
-            Some(n) if n > 0 && n <= limit => Ok(Some(n)),
-            _ => Err(self.range(key, number, allowed)),
-        }
-    }
-
-    fn sha256(&mut self, key: &str) -> Result<Option<String>, ConfigError> {
-        match self.string(key)? {
-            None => Ok(None),
-            Some(hex) if hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()) => {
-                Ok(Some(hex.to_ascii_lowercase()))
-            }
-            Some(other) => Err(self.wrong_type(key, "64 hexadecimal digits", format!("`{other}`"))),
-        }
-    }
-
-    fn strings(&mut self, key: &'static str, limit: usize) -> Result<Option<Vec<String>>, ConfigError> {
-        let list = match self.take(key) {
-            None => return Ok(None),
-            Some(Value::Array(list)) => list,
-            Some(other) => return Err(self.wrong_type(key, "a list of strings", kind(&other).into())),
-        };
-        if list.is_empty() {
-            return Err(ConfigError::Empty { name: self.name.into(), key });
-        }
-        if list.len() > limit {
-            return Err(ConfigError::TooMany { name: self.name.into(), key, count: list.len(), limit });
-        }
-        let strings = list.into_iter().map(|entry| match entry {
-            Value::String(text) => Ok(text),
-            other => Err(self.wrong_type(key, "a list of strings", format!("{} in the list", kind(&other)))),
-        });
-        strings.collect::<Result<_, _>>().map(Some)
-    }
-
-    fn missing(&self, key: &'static str) -> ConfigError {
-        ConfigError::Missing { name: self.name.into(), key }
-    }
-
-    fn wrong_type(&self, key: &str, expected: &'static str, found: String) -> ConfigError {
-        ConfigError::Type { name: self.name.into(), key: key.into(), expected, found }
-    }
-
-    fn range(&self, key: &str, found: impl fmt::Display, allowed: &'static str) -> ConfigError {
-        ConfigError::Range { name: self.name.into(), key: key.into(), found: found.to_string(), allowed }
-    }
-
-    fn duplicate(&self, key: &'static str, entry: String, first: usize, second: usize) -> ConfigError {
-        ConfigError::DuplicateEntry { name: self.name.into(), key, entry, first, second }
+        Some(other) => Err(keys.wrong_type(key, "64 hexadecimal digits", format!("`{other}`"))),
     }
 }
 
-/// Parses a bounded JSON object in which no key stands twice.
-fn object(bytes: &[u8], name: &str) -> Result<Map<String, Value>, ConfigError> {
-    if bytes.len() > MAX_CONFIG_BYTES {
-        return Err(ConfigError::TooLarge { name: name.into(), bytes: bytes.len(), limit: MAX_CONFIG_BYTES });
-    }
-    // Editors on Windows put a byte-order mark; it is no part of the JSON.
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let duplicate = RefCell::new(None);
-    let mut parser = serde_json::Deserializer::from_slice(bytes);
-    let parsed = Unique(&duplicate).deserialize(&mut parser).and_then(|value| parser.end().map(|()| value));
-    match parsed {
-        Ok(Value::Object(fields)) => Ok(fields),
-        Ok(other) => Err(ConfigError::NotAnObject { name: name.into(), found: kind(&other) }),
-        Err(error) => Err(match duplicate.into_inner() {
-            Some(key) => ConfigError::DuplicateKey { name: name.into(), key },
-            None => ConfigError::Json {
-                name: name.into(),
-                line: error.line(),
-                column: error.column(),
-                what: error.to_string(),
-            },
-        }),
-    }
-}
-
-/// Builds a [`Value`] and refuses a key that stands twice: `serde_json` itself lets the last one win.
-#[derive(Clone, Copy)]
-struct Unique<'a>(&'a RefCell<Option<String>>);
-
-impl<'de> DeserializeSeed<'de> for Unique<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Unique<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(value) = seq.next_element_seed(self)? {
-            list.push(value);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut fields = Map::new();
-        while let Some(key) = map.next_key::<String>()? {
-            if fields.contains_key(&key) {
-                let error = A::Error::custom(format_args!("duplicate key `{key}`"));
-                *self.0.borrow_mut() = Some(key);
-                return Err(error);
-            }
-            let value = map.next_value_seed(self)?;
-            fields.insert(key, value);
-        }
-        Ok(Value::Object(fields))
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
-}
-
-/// A scalar as it stands in the file; of the rest only the kind, so that a message stays short.
-fn text_or_json(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.chars().take(64).collect(),
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
-        other => kind(other).into(),
-    }
+fn duplicate(keys: &Fields, key: &'static str, entry: String, first: usize, second: usize) -> ConfigError {
+    ConfigError::DuplicateEntry { name: keys.name.into(), key, entry, first, second }
 }
 
 #[cfg(test)]
@@ -745,7 +438,10 @@ mod tests {
             parse(r#""trained": [true]"#),
             Err(ConfigError::TrainedLength { trained: 1, rows: 2, .. })
         ));
-        assert!(matches!(parse(r#""trained": ["a", true]"#), Err(ConfigError::Type { .. })));
+        assert!(matches!(
+            parse(r#""trained": ["a", true]"#),
+            Err(ConfigError::Field(FieldError::Type { .. }))
+        ));
     }
 
     #[test]
@@ -794,35 +490,45 @@ mod tests {
     fn every_cause_has_its_variant() {
         type Check = fn(&ConfigError) -> bool;
         let cases: &[(&str, Check)] = &[
-            ("", |e| matches!(e, ConfigError::Json { .. })),
-            ("{} x", |e| matches!(e, ConfigError::Json { .. })),
-            ("[1]", |e| matches!(e, ConfigError::NotAnObject { found: "a list", .. })),
-            ("{}", |e| matches!(e, ConfigError::Missing { key: "tasks", .. })),
-            (r#"{"tasks": []}"#, |e| matches!(e, ConfigError::Empty { key: "tasks", .. })),
-            (r#"{"tasks": "code"}"#, |e| matches!(e, ConfigError::Type { .. })),
-            (r#"{"tasks": [1]}"#, |e| matches!(e, ConfigError::Type { .. })),
+            ("", |e| matches!(e, ConfigError::Field(FieldError::Syntax { .. }))),
+            ("{} x", |e| matches!(e, ConfigError::Field(FieldError::Syntax { .. }))),
+            ("[1]", |e| matches!(e, ConfigError::Field(FieldError::Type { found, .. }) if found == "a list")),
+            ("{}", |e| matches!(e, ConfigError::Field(FieldError::Missing { key, .. }) if key == "tasks")),
+            (
+                r#"{"tasks": []}"#,
+                |e| matches!(e, ConfigError::Field(FieldError::Empty { key, .. }) if key == "tasks"),
+            ),
+            (r#"{"tasks": "code"}"#, |e| matches!(e, ConfigError::Field(FieldError::Type { .. }))),
+            (r#"{"tasks": [1]}"#, |e| matches!(e, ConfigError::Field(FieldError::Type { .. }))),
             (r#"{"tasks": ["cod"]}"#, |e| matches!(e, ConfigError::UnknownTask { row: 0, .. })),
             (r#"{"tasks": ["code", "code"]}"#, |e| {
                 matches!(e, ConfigError::DuplicateEntry { second: 1, .. })
             }),
-            (r#"{"tasks": ["code"]}"#, |e| matches!(e, ConfigError::Missing { key: "catalog", .. })),
-            (r#"{"tasks": ["code"], "catalog": []}"#, |e| {
-                matches!(e, ConfigError::Empty { key: "catalog", .. })
+            (
+                r#"{"tasks": ["code"]}"#,
+                |e| matches!(e, ConfigError::Field(FieldError::Missing { key, .. }) if key == "catalog"),
+            ),
+            (
+                r#"{"tasks": ["code"], "catalog": []}"#,
+                |e| matches!(e, ConfigError::Field(FieldError::Empty { key, .. }) if key == "catalog"),
+            ),
+            (r#"{"tasks": ["code"], "catalog": [""]}"#, |e| {
+                matches!(e, ConfigError::Field(FieldError::Type { .. }))
             }),
-            (r#"{"tasks": ["code"], "catalog": [""]}"#, |e| matches!(e, ConfigError::Type { .. })),
             (r#"{"tasks": ["code"], "catalog": ["a", "a-20250101"]}"#, |e| {
                 matches!(e, ConfigError::DuplicateEntry { key: "catalog", first: 0, second: 1, .. })
             }),
-            (r#"{"tasks": ["code"], "catalog": ["a"]}"#, |e| {
-                matches!(e, ConfigError::Missing { key: "hidden_size", .. })
-            }),
+            (
+                r#"{"tasks": ["code"], "catalog": ["a"]}"#,
+                |e| matches!(e, ConfigError::Field(FieldError::Missing { key, .. }) if key == "hidden_size"),
+            ),
             (
                 r#"{"tasks": ["code"], "tasks": ["code"]}"#,
-                |e| matches!(e, ConfigError::DuplicateKey { key, .. } if key == "tasks"),
+                |e| matches!(e, ConfigError::Field(FieldError::DuplicateKey { key, .. }) if key == "tasks"),
             ),
             (
                 r#"{"zzz": {"a": 1, "a": 2}}"#,
-                |e| matches!(e, ConfigError::DuplicateKey { key, .. } if key == "a"),
+                |e| matches!(e, ConfigError::Field(FieldError::DuplicateKey { key, .. }) if key == "a"),
             ),
         ];
         for (json, check) in cases {
@@ -840,7 +546,10 @@ mod tests {
             (r#""lambda_cost": -0.1"#, "lambda_cost"),
         ] {
             let error = parse(extra).unwrap_err();
-            assert!(matches!(&error, ConfigError::Range { key: k, .. } if k == key), "{extra}: {error:?}");
+            assert!(
+                matches!(&error, ConfigError::Field(FieldError::Range { key: k, .. }) if k == key),
+                "{extra}: {error:?}"
+            );
         }
         for extra in [
             r#""keep": "middle""#,
@@ -850,11 +559,11 @@ mod tests {
             r#""min_confidence": "high""#,
             r#""base": 3"#,
         ] {
-            assert!(matches!(parse(extra), Err(ConfigError::Type { .. })), "{extra}");
+            assert!(matches!(parse(extra), Err(ConfigError::Field(FieldError::Type { .. }))), "{extra}");
         }
         // Python's json.dumps writes these words, which are no JSON.
         for extra in [r#""lambda_cost": NaN"#, r#""mu_latency": Infinity"#, r#""lambda_cost": 1e999"#] {
-            assert!(matches!(parse(extra), Err(ConfigError::Json { .. })), "{extra}");
+            assert!(matches!(parse(extra), Err(ConfigError::Field(FieldError::Syntax { .. }))), "{extra}");
         }
     }
 
@@ -863,18 +572,24 @@ mod tests {
         let json = SMALL.replace("16", "65537");
         assert!(matches!(
             RouterConfig::parse(format!("{{{json}}}").as_bytes(), "c"),
-            Err(ConfigError::Range { key, .. }) if key == "hidden_size"
+            Err(ConfigError::Field(FieldError::Range { key, .. })) if key == "hidden_size"
         ));
         let ids = (0..=MAX_ROUTES).map(|i| format!("\"m{i}\"")).collect::<Vec<_>>().join(",");
         let json = SMALL.replace(r#"["a", "b"]"#, &format!("[{ids}]"));
         assert!(matches!(
             RouterConfig::parse(format!("{{{json}}}").as_bytes(), "c"),
-            Err(ConfigError::TooMany { key: "catalog", .. })
+            Err(ConfigError::Field(FieldError::TooMany { key, .. })) if key == "catalog"
         ));
         let large = vec![b' '; MAX_CONFIG_BYTES + 1];
-        assert!(matches!(RouterConfig::parse(&large, "c"), Err(ConfigError::TooLarge { .. })));
+        assert!(matches!(
+            RouterConfig::parse(&large, "c"),
+            Err(ConfigError::Field(FieldError::TooLarge { .. }))
+        ));
         // Nesting is bounded by the parser: no stack is exhausted.
         let deep = "[".repeat(MAX_CONFIG_BYTES);
-        assert!(matches!(RouterConfig::parse(deep.as_bytes(), "c"), Err(ConfigError::Json { .. })));
+        assert!(matches!(
+            RouterConfig::parse(deep.as_bytes(), "c"),
+            Err(ConfigError::Field(FieldError::Syntax { .. }))
+        ));
     }
 }

@@ -8,22 +8,19 @@
 //! `((0+4)+(2+6))+((1+5)+(3+7))`, without fused multiply-add: logits have the same bits on every machine.
 
 use crate::config::RouterConfig;
-use safetensors::{Dtype, SafeTensors};
+use crate::source::{Memory, Source};
+use crate::tensors::{Dtype, TensorFile, TensorFileError};
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Why heads are refused, or a vector for them.
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HeadsError {
-    /// The file is no valid safetensors container.
-    #[error("{name}: not a valid safetensors file: {what}")]
-    Container {
-        /// The file.
-        name: String,
-        /// The reader's words.
-        what: String,
-    },
+    /// The file is no valid safetensors container, or cannot be read.
+    #[error(transparent)]
+    File(#[from] TensorFileError),
     /// One of the six tensors is absent.
     #[error("{name}: the tensor `{tensor}` is missing; heads need {}", TENSORS.join(", "))]
     Missing {
@@ -50,11 +47,11 @@ pub enum HeadsError {
         /// The tensor.
         tensor: &'static str,
         /// Its shape.
-        found: Vec<usize>,
+        found: Vec<u64>,
         /// The config.
         config: String,
         /// The shape by the config.
-        expected: Vec<usize>,
+        expected: Vec<u64>,
         /// The config's keys that the shape follows from.
         key: &'static str,
     },
@@ -241,61 +238,38 @@ impl Heads {
     /// Reads heads from the bytes of a safetensors file; `name` is what messages call it.
     ///
     /// # Errors
-    /// A [`HeadsError`] that names the file, the tensor and both sides.
+    /// As [`Self::load`].
     pub fn from_bytes(bytes: &[u8], name: &str, config: &RouterConfig) -> Result<Self, HeadsError> {
-        let file = SafeTensors::deserialize(bytes)
-            .map_err(|error| HeadsError::Container { name: name.into(), what: error.to_string() })?;
-        let heads = Self::build(name, config, |tensor| {
-            let view = file.tensor(tensor).map_err(|_| HeadsError::Missing { name: name.into(), tensor })?;
-            if view.dtype() != Dtype::F32 {
-                return Err(HeadsError::Dtype {
-                    name: name.into(),
-                    tensor,
-                    found: format!("{:?}", view.dtype()),
-                });
-            }
-            let (words, _) = view.data().as_chunks::<4>();
-            Ok((view.shape().to_vec(), words.iter().map(|&word| f32::from_le_bytes(word)).collect()))
-        })?;
-        heads.bind(name, config, hex(&Sha256::digest(bytes)))
+        Self::load(&TensorFile::open(Arc::new(Memory::new(name, bytes.to_vec())))?, config)
     }
 
-    /// Builds heads from tensors that `tensor` looks up by name, each as its shape and row-major values.
-    fn build(
-        name: &str,
-        config: &RouterConfig,
-        tensor: impl Fn(&'static str) -> Result<(Vec<usize>, Vec<f32>), HeadsError>,
-    ) -> Result<Self, HeadsError> {
-        let get = |which: &'static str, expected: Vec<usize>, key: &'static str| {
-            let (found, values) = tensor(which)?;
-            if found != expected {
-                let (name, config) = (name.into(), config.name.clone());
-                return Err(HeadsError::Shape { name, tensor: which, found, config, expected, key });
-            }
-            match values.iter().position(|v| !v.is_finite()) {
-                Some(index) => Err(HeadsError::NotFinite {
-                    name: name.into(),
-                    tensor: which,
-                    index,
-                    value: values[index],
-                }),
-                None => Ok(values),
-            }
-        };
+    /// Reads heads and checks them against their config. Tensors beyond the six are left alone.
+    ///
+    /// # Errors
+    /// A [`HeadsError`] that names the file, the tensor and both sides.
+    pub fn load(file: &TensorFile, config: &RouterConfig) -> Result<Self, HeadsError> {
         let hidden = config.hidden_size;
-        let (tasks, routes, features) = (config.tasks.len(), config.catalog.len(), config.feature_dim);
-        let task = Linear {
-            weight: get("task_head.weight", vec![tasks, hidden], "`tasks` by `hidden_size`")?,
-            bias: get("task_head.bias", vec![tasks], "`tasks`")?,
+        let linear = |weight, bias, rows: usize, keys: [&'static str; 2]| {
+            Ok::<_, HeadsError>(Linear {
+                weight: values(file, config, weight, &[rows as u64, hidden as u64], keys[0])?,
+                bias: values(file, config, bias, &[rows as u64], keys[1])?,
+            })
         };
-        let route = Linear {
-            weight: get("route_head.weight", vec![routes, hidden], "`catalog` by `hidden_size`")?,
-            bias: get("route_head.bias", vec![routes], "`catalog`")?,
-        };
-        let feature = Linear {
-            weight: get("feature_head.weight", vec![features, hidden], "`feature_dim` by `hidden_size`")?,
-            bias: get("feature_head.bias", vec![features], "`feature_dim`")?,
-        };
+        let [task_weight, task_bias, route_weight, route_bias, feature_weight, feature_bias] = TENSORS;
+        let task =
+            linear(task_weight, task_bias, config.tasks.len(), ["`tasks` by `hidden_size`", "`tasks`"])?;
+        let route = linear(
+            route_weight,
+            route_bias,
+            config.catalog.len(),
+            ["`catalog` by `hidden_size`", "`catalog`"],
+        )?;
+        let feature = linear(
+            feature_weight,
+            feature_bias,
+            config.feature_dim,
+            ["`feature_dim` by `hidden_size`", "`feature_dim`"],
+        )?;
         let trained = match &config.trained {
             Some(rows) => TrainedMask::Stated(rows.clone()),
             None => {
@@ -303,18 +277,18 @@ impl Heads {
                 TrainedMask::Derived(norms.map(|n| n > TRAINED_ROW_NORM).collect())
             }
         };
-        Ok(Self { hidden, task, route, feature, trained, sha256: String::new() })
-    }
-
-    /// Keeps the file's hash and refuses one that the config is not bound to.
-    fn bind(self, name: &str, config: &RouterConfig, found: String) -> Result<Self, HeadsError> {
+        let sha256 = sha256(&**file.source())?;
         if let Some(expected) = &config.heads_sha256
-            && *expected != found
+            && *expected != sha256
         {
-            let (config, expected) = (config.name.clone(), expected.clone());
-            return Err(HeadsError::Hash { name: name.into(), found, config, expected });
+            return Err(HeadsError::Hash {
+                name: file.source().name().into(),
+                found: sha256,
+                config: config.name.clone(),
+                expected: expected.clone(),
+            });
         }
-        Ok(Self { sha256: found, ..self })
+        Ok(Self { hidden, task, route, feature, trained, sha256 })
     }
 
     /// The length of the hidden state that the heads read.
@@ -393,6 +367,57 @@ impl Heads {
 
 fn norm(x: &[f32]) -> f32 {
     dot(x, x).sqrt()
+}
+
+/// The values of a tensor of the shape that the config says, all of them finite.
+fn values(
+    file: &TensorFile,
+    config: &RouterConfig,
+    tensor: &'static str,
+    shape: &[u64],
+    key: &'static str,
+) -> Result<Vec<f32>, HeadsError> {
+    let name = || file.source().name().to_owned();
+    let info = file.info(tensor).ok_or_else(|| HeadsError::Missing { name: name(), tensor })?;
+    if info.dtype != Dtype::F32 {
+        return Err(HeadsError::Dtype { name: name(), tensor, found: format!("{:?}", info.dtype) });
+    }
+    if info.shape != shape {
+        let (found, expected) = (info.shape.clone(), shape.to_vec());
+        return Err(HeadsError::Shape {
+            name: name(),
+            tensor,
+            found,
+            config: config.name.clone(),
+            expected,
+            key,
+        });
+    }
+    let values = file.f32(tensor)?;
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(index) => Err(HeadsError::NotFinite { name: name(), tensor, index, value: values[index] }),
+        None => Ok(values),
+    }
+}
+
+/// The SHA-256 of a whole file. Heads are a megabyte; the window keeps a large file out of memory.
+fn sha256(source: &dyn Source) -> Result<String, HeadsError> {
+    let mut digest = Sha256::new();
+    let mut window = vec![0; 1 << 16];
+    let mut offset = 0;
+    while offset < source.len() {
+        let part =
+            &mut window[..usize::try_from(source.len() - offset).map_or(1 << 16, |left| left.min(1 << 16))];
+        source.read_at(offset, part).map_err(|error| TensorFileError::Io {
+            file: source.name().to_owned(),
+            offset,
+            len: part.len() as u64,
+            source: error,
+        })?;
+        digest.update(&*part);
+        offset += part.len() as u64;
+    }
+    Ok(hex(&digest.finalize()))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -501,7 +526,7 @@ mod tests {
         for i in 0..6 {
             let mut t = tensors();
             let (name, ..) = t.remove(i);
-            assert_eq!(load(&t, Dtype::F32), HeadsError::Missing { name: "h".into(), tensor: name });
+            assert!(matches!(load(&t, Dtype::F32), HeadsError::Missing { tensor, .. } if tensor == name));
 
             let mut t = tensors();
             t[i].1.push(1);
@@ -521,7 +546,7 @@ mod tests {
         let whole = bytes(&tensors(), Dtype::F32);
         for cut in [0, 7, 8, 100, whole.len() - 1] {
             let error = Heads::from_bytes(&whole[..cut], "h", &config("")).unwrap_err();
-            assert!(matches!(error, HeadsError::Container { .. }), "{cut}: {error}");
+            assert!(matches!(error, HeadsError::File(_)), "{cut}: {error}");
         }
     }
 
@@ -561,7 +586,7 @@ mod tests {
     #[test]
     fn bad_vectors_are_refused() {
         let heads = heads(&config(""));
-        assert_eq!(heads.logits(&[1.0; 4]), Err(HeadsError::Length { found: 4, expected: HIDDEN }));
+        assert!(matches!(heads.logits(&[1.0; 4]), Err(HeadsError::Length { found: 4, expected: HIDDEN })));
         let mut x = vec![2.0; HIDDEN];
         x[5] = f32::NAN;
         assert!(matches!(heads.apply(&x), Err(HeadsError::Vector { index: 5, .. })));

@@ -58,15 +58,32 @@ impl Context {
     }
 }
 
-/// Tokens that go through the layers together with others.
-struct Segment<'a> {
-    context: &'a mut Context,
-    ids: &'a [u32],
-    /// Whether the last token's hidden state is asked for.
-    pooled: bool,
+/// Where a segment's keys and values go.
+enum Caches<'a> {
+    /// Every layer's are kept.
+    Kept(&'a mut Context),
+    /// One layer's at a time: all that a prompt needs that nothing follows. At 0.6B that is 8 KB a token, not 229.
+    Passing(KvCache),
 }
 
-/// Memory of a forward pass, reused from chunk to chunk.
+/// A prompt, or what is left of it, on its way through the layers together with others.
+struct Segment<'a> {
+    caches: Caches<'a>,
+    ids: &'a [u32],
+    /// Position of the first of `ids`.
+    start: usize,
+}
+
+impl Segment<'_> {
+    fn cache(&mut self, layer: usize) -> &mut KvCache {
+        match &mut self.caches {
+            Caches::Kept(context) => &mut context.layers[layer],
+            Caches::Passing(cache) => cache,
+        }
+    }
+}
+
+/// Memory of a forward pass, reused from layer to layer. Only `x` is as long as the prompt.
 #[derive(Default)]
 struct Scratch {
     /// The residual stream, `[token][hidden]`.
@@ -86,8 +103,11 @@ struct Scratch {
 impl Backbone {
     /// A context that holds no tokens.
     pub fn context(&self) -> Context {
-        let layer = || KvCache::new(self.shape.kv_heads, self.shape.head_dim);
-        Context { tokens: Vec::new(), layers: (0..self.shape.layers).map(|_| layer()).collect() }
+        Context { tokens: Vec::new(), layers: (0..self.shape.layers).map(|_| self.cache()).collect() }
+    }
+
+    fn cache(&self) -> KvCache {
+        KvCache::new(self.shape.kv_heads, self.shape.head_dim)
     }
 
     /// The hidden state of the last of `ids` after the final norm, not normalised: `hidden_size` values.
@@ -98,50 +118,52 @@ impl Backbone {
         self.embed_chunked(ids, self.chunk)
     }
 
+    /// [`embed`](Self::embed) that can be stopped.
+    ///
+    /// # Errors
+    /// As [`embed`](Self::embed), and [`BackboneError::Cancelled`].
+    pub fn embed_cancellable(&self, ids: &[u32], cancel: &Cancel) -> Result<Vec<f32>, BackboneError> {
+        self.embed_alone(ids, self.chunk, Some(cancel))
+    }
+
     /// [`embed`](Self::embed) with `chunk` tokens at a time. The result does not depend on it.
     ///
     /// # Errors
     /// As [`embed`](Self::embed).
     pub fn embed_chunked(&self, ids: &[u32], chunk: usize) -> Result<Vec<f32>, BackboneError> {
-        self.run(&mut self.context(), ids, chunk, None)
+        self.embed_alone(ids, chunk, None)
+    }
+
+    fn embed_alone(&self, ids: &[u32], chunk: usize, cancel: Option<&Cancel>) -> Result<Vec<f32>, BackboneError> {
+        self.check(ids)?;
+        let mut segments = [Segment { caches: Caches::Passing(self.cache()), ids, start: 0 }];
+        let mut vectors = self.forward(&mut segments, chunk, cancel)?;
+        vectors.pop().ok_or(BackboneError::NoTokens)
     }
 
     /// The hidden state of the last of `ids`, with the tokens that `context` shares with their start reused and the rest
     /// appended to it.
     ///
     /// # Errors
-    /// As [`embed`](Self::embed), and [`BackboneError::Cancelled`]. The context then holds what was done.
+    /// As [`embed`](Self::embed), and [`BackboneError::Cancelled`]: the context then holds the shared tokens alone.
     pub fn embed_in(
         &self,
         context: &mut Context,
         ids: &[u32],
         cancel: Option<&Cancel>,
     ) -> Result<Vec<f32>, BackboneError> {
-        self.run(context, ids, self.chunk, cancel)
-    }
-
-    fn run(
-        &self,
-        context: &mut Context,
-        ids: &[u32],
-        chunk: usize,
-        cancel: Option<&Cancel>,
-    ) -> Result<Vec<f32>, BackboneError> {
         self.check(ids)?;
         // The last token is computed anew even where all are known: its hidden state is not kept.
         let shared = context.tokens.iter().zip(ids).take_while(|(a, b)| a == b).count().min(ids.len() - 1);
         context.truncate(shared);
-        let mut scratch = Scratch::default();
-        let rest = &ids[shared..];
-        let chunk = chunk.max(1);
-        for (i, ids) in rest.chunks(chunk).enumerate() {
-            let pooled = (i + 1) * chunk >= rest.len();
-            let mut segments = [Segment { context: &mut *context, ids, pooled }];
-            if let Some(vector) = self.forward(&mut scratch, &mut segments, cancel)?.pop() {
-                return finite(vector);
-            }
+        let mut segments = [Segment { caches: Caches::Kept(context), ids: &ids[shared..], start: shared }];
+        let result = self.forward(&mut segments, self.chunk, cancel);
+        match &result {
+            Ok(_) => context.tokens.extend_from_slice(&ids[shared..]),
+            // Some layers have the tokens, some do not: forget them in all.
+            Err(_) => context.truncate(shared),
         }
-        Err(BackboneError::NoTokens)
+        result?.pop().ok_or(BackboneError::NoTokens)
     }
 
     /// The hidden states of several prompts: each is exactly the vector that the prompt gets alone.
@@ -154,17 +176,11 @@ impl Backbone {
         for ids in prompts {
             self.check(ids)?;
         }
-        let mut scratch = Scratch::default();
         let mut out = Vec::with_capacity(prompts.len());
         let mut rest = prompts;
         while let Some(first) = rest.first() {
-            if first.len() > self.chunk {
-                out.push(self.embed(first)?);
-                rest = &rest[1..];
-                continue;
-            }
-            let mut tokens = 0;
-            let together = rest
+            let mut tokens = first.len();
+            let together = 1 + rest[1..]
                 .iter()
                 .take_while(|ids| {
                     tokens += ids.len();
@@ -172,15 +188,11 @@ impl Backbone {
                 })
                 .count();
             let (batch, after) = rest.split_at(together);
-            let mut contexts: Vec<Context> = batch.iter().map(|_| self.context()).collect();
-            let mut segments: Vec<Segment<'_>> = contexts
-                .iter_mut()
-                .zip(batch)
-                .map(|(context, ids)| Segment { context, ids, pooled: true })
+            let mut segments: Vec<Segment<'_>> = batch
+                .iter()
+                .map(|ids| Segment { caches: Caches::Passing(self.cache()), ids, start: 0 })
                 .collect();
-            for vector in self.forward(&mut scratch, &mut segments, None)? {
-                out.push(finite(vector)?);
-            }
+            out.extend(self.forward(&mut segments, self.chunk, None)?);
             rest = after;
         }
         Ok(out)
@@ -196,111 +208,149 @@ impl Backbone {
         }
     }
 
-    /// The segments' tokens through every layer; the pooled vectors of those that ask for one, in order.
+    /// The segments' tokens through every layer; the hidden state of each one's last token, in order.
+    ///
+    /// Layer after layer, `chunk` tokens at a time: beside the residual stream, memory does not grow with the prompt.
     fn forward(
         &self,
-        s: &mut Scratch,
         segments: &mut [Segment<'_>],
+        chunk: usize,
         cancel: Option<&Cancel>,
     ) -> Result<Vec<Vec<f32>>, BackboneError> {
-        let hidden = self.shape.hidden;
-        self.gather(segments, &mut s.x)?;
-        let positions = || {
-            segments.iter().flat_map(|s| {
-                let start = s.context.tokens.len();
-                start..start + s.ids.len()
-            })
+        let stop = || match cancel {
+            Some(cancel) if cancel.is_cancelled() => Err(BackboneError::Cancelled),
+            _ => Ok(()),
         };
-        s.full.fill(&self.plan.inverse_freq, positions());
-        if !self.plan.inverse_freq_sliding.is_empty() {
-            s.sliding.fill(&self.plan.inverse_freq_sliding, positions());
-        }
-        // Rows whose hidden state is asked for, and their positions.
-        let mut pooled_rows = Vec::new();
-        let mut pooled_positions = Vec::new();
-        let mut row = 0;
-        for segment in segments.iter() {
-            row += segment.ids.len();
-            if segment.pooled {
-                pooled_rows.push(row - 1);
-                pooled_positions.push(segment.context.tokens.len() + segment.ids.len() - 1);
+        let mut scratch = Scratch::default();
+        let s = &mut scratch;
+        self.gather(segments, &mut s.x)?;
+        let hidden = self.shape.hidden;
+        let positions: Vec<usize> = segments.iter().flat_map(|s| s.start..s.start + s.ids.len()).collect();
+        // The row of each segment's last token.
+        let pooled: Vec<usize> = segments
+            .iter()
+            .scan(0, |rows, s| {
+                *rows += s.ids.len();
+                Some(*rows - 1)
+            })
+            .collect();
+
+        for (i, layer) in self.layers.iter().enumerate() {
+            let window = self.plan.windows[i];
+            let last = i + 1 == self.layers.len();
+            for segment in segments.iter_mut() {
+                if let Caches::Passing(cache) = &mut segment.caches {
+                    cache.truncate(0);
+                }
+            }
+            for start in (0..positions.len()).step_by(chunk.max(1)) {
+                stop()?;
+                let rows = start..positions.len().min(start + chunk.max(1));
+                self.turn(s, window.is_some(), positions[rows.clone()].iter().copied());
+                self.norm(&s.x[rows.start * hidden..rows.end * hidden], &layer.attn_norm, &mut s.h);
+                self.keys_and_values(layer, s, window.is_some());
+                if !last {
+                    self.queries(layer, s, window.is_some());
+                }
+                self.attend(i, segments, s, rows.clone(), last, window);
+                if !last {
+                    stop()?;
+                    self.rest_of_layer(layer, s, rows);
+                }
             }
         }
 
-        let result = (|| {
-            for (i, layer) in self.layers.iter().enumerate() {
-                if cancel.is_some_and(Cancel::is_cancelled) {
-                    return Err(BackboneError::Cancelled);
-                }
-                let window = self.plan.windows[i];
-                let last = i + 1 == self.layers.len();
-                self.norm(&s.x, &layer.attn_norm, &mut s.h);
-                self.keys_and_values(layer, s, window.is_some());
-                let kv = self.shape.kv_heads * self.shape.head_dim;
-                let mut row = 0;
-                for segment in segments.iter_mut() {
-                    let rows = row * kv..(row + segment.ids.len()) * kv;
-                    segment.context.layers[i].append(&s.k[rows.clone()], &s.v[rows]);
-                    row += segment.ids.len();
-                }
-                if last {
-                    if pooled_rows.is_empty() {
-                        break;
-                    }
-                    // From here on only the pooled rows matter.
-                    for x in [&mut s.x, &mut s.h] {
-                        for (to, from) in pooled_rows.iter().enumerate() {
-                            x.copy_within(from * hidden..(from + 1) * hidden, to * hidden);
-                        }
-                        x.truncate(pooled_rows.len() * hidden);
-                    }
-                    s.full.fill(&self.plan.inverse_freq, pooled_positions.iter().copied());
-                    if !self.plan.inverse_freq_sliding.is_empty() {
-                        s.sliding.fill(&self.plan.inverse_freq_sliding, pooled_positions.iter().copied());
-                    }
-                }
-                self.queries(layer, s, window.is_some());
-                let width = self.shape.heads * self.shape.head_dim;
-                s.attended.resize(s.q.len(), 0.0);
-                let mut row = 0;
-                for segment in segments.iter() {
-                    let tokens = match (last, segment.pooled) {
-                        (false, _) => segment.ids.len(),
-                        (true, pooled) => usize::from(pooled),
-                    };
-                    let rows = row * width..(row + tokens) * width;
-                    if tokens > 0 {
-                        let cache = &segment.context.layers[i];
-                        let out = &mut s.attended[rows.clone()];
-                        attention(self.isa, &self.pool, &s.q[rows], self.shape.heads, cache, window, out);
-                    }
-                    row += tokens;
-                }
-                self.project(&mut s.quantized, &s.attended, &layer.o, &mut s.h);
-                if let Some(norm) = &layer.post_attn_norm {
-                    self.norm_in_place(&mut s.h, norm);
-                }
-                ops::add(&mut s.x, &s.h);
-                self.feed_forward(layer, s);
-            }
-            Ok(())
-        })();
-        if let Err(error) = result {
-            // Some layers have the chunk, some do not: forget it in all.
-            for segment in segments.iter_mut() {
-                let len = segment.context.tokens.len();
-                segment.context.truncate(len);
-            }
-            return Err(error);
+        // Of the last layer, only the pooled rows.
+        stop()?;
+        let (Some(layer), Some(window)) = (self.layers.last(), self.plan.windows.last().copied()) else {
+            return Err(BackboneError::NoTokens);
+        };
+        for (to, from) in pooled.iter().enumerate() {
+            s.x.copy_within(from * hidden..(from + 1) * hidden, to * hidden);
         }
-        for segment in segments.iter_mut() {
-            segment.context.tokens.extend_from_slice(segment.ids);
+        s.x.truncate(pooled.len() * hidden);
+        self.turn(s, window.is_some(), pooled.iter().map(|row| positions[*row]));
+        self.norm(&s.x, &layer.attn_norm, &mut s.h);
+        self.queries(layer, s, window.is_some());
+        let width = self.shape.heads * self.shape.head_dim;
+        s.attended.resize(s.q.len(), 0.0);
+        for (n, segment) in segments.iter_mut().enumerate() {
+            let cache = segment.cache(self.layers.len() - 1);
+            let row = n * width..(n + 1) * width;
+            let out = &mut s.attended[row.clone()];
+            attention(self.isa, &self.pool, &s.q[row], self.shape.heads, cache, window, out);
         }
-        if pooled_rows.is_empty() {
-            return Ok(Vec::new());
-        }
+        self.rest_of_layer(layer, s, 0..pooled.len());
         self.norm(&s.x, &self.output_norm, &mut s.h);
-        Ok(s.h.chunks_exact(hidden).map(<[f32]>::to_vec).collect())
+        s.h.chunks_exact(hidden).map(|vector| finite(vector.to_vec())).collect()
+    }
+
+    /// Fills the rotations of rows at these positions.
+    fn turn(&self, s: &mut Scratch, sliding: bool, positions: impl Iterator<Item = usize>) {
+        if sliding {
+            s.sliding.fill(&self.plan.inverse_freq_sliding, positions);
+        } else {
+            s.full.fill(&self.plan.inverse_freq, positions);
+        }
+    }
+
+    /// Appends the keys and values of `rows` to their segments' caches and, unless `keys_only`, computes the attention of
+    /// their queries.
+    fn attend(
+        &self,
+        layer: usize,
+        segments: &mut [Segment<'_>],
+        s: &mut Scratch,
+        rows: core::ops::Range<usize>,
+        keys_only: bool,
+        window: Option<usize>,
+    ) {
+        let (kv, width) =
+            (self.shape.kv_heads * self.shape.head_dim, self.shape.heads * self.shape.head_dim);
+        if !keys_only {
+            s.attended.resize(s.q.len(), 0.0);
+        }
+        let mut first = 0;
+        for segment in segments {
+            let end = first + segment.ids.len();
+            // The segment's part of the rows, relative to them.
+            let part = first.max(rows.start)..end.min(rows.end);
+            first = end;
+            if part.is_empty() {
+                continue;
+            }
+            let part = part.start - rows.start..part.end - rows.start;
+            let cache = segment.cache(layer);
+            cache.append(&s.k[part.start * kv..part.end * kv], &s.v[part.start * kv..part.end * kv]);
+            if !keys_only {
+                let part = part.start * width..part.end * width;
+                let out = &mut s.attended[part.clone()];
+                attention(self.isa, &self.pool, &s.q[part], self.shape.heads, cache, window, out);
+            }
+        }
+    }
+
+    /// From what attention gave to the residual stream: `x += o(attended)`, `x += ffn(norm(x))`.
+    fn rest_of_layer(&self, layer: &Layer, s: &mut Scratch, rows: core::ops::Range<usize>) {
+        let hidden = self.shape.hidden;
+        self.project(&mut s.quantized, &s.attended, &layer.o, &mut s.h);
+        if let Some(norm) = &layer.post_attn_norm {
+            self.norm_in_place(&mut s.h, norm);
+        }
+        let rows = rows.start * hidden..rows.end * hidden;
+        ops::add(&mut s.x[rows.clone()], &s.h);
+        self.norm(&s.x[rows.clone()], &layer.ffn_norm, &mut s.h);
+        let n = s.h.len() / hidden;
+        s.gate.resize(n * self.shape.ffn, 0.0);
+        s.up.resize(n * self.shape.ffn, 0.0);
+        let products = &mut [Product { w: &layer.gate, out: &mut s.gate }, Product { w: &layer.up, out: &mut s.up }];
+        self.multiply(&mut s.quantized, &s.h, products);
+        ops::gate(self.isa, &self.pool, self.plan.activation, &mut s.gate, &s.up);
+        self.project(&mut s.quantized, &s.gate, &layer.down, &mut s.h);
+        if let Some(norm) = &layer.post_ffn_norm {
+            self.norm_in_place(&mut s.h, norm);
+        }
+        ops::add(&mut s.x[rows], &s.h);
     }
 
     /// The embedding rows of the segments' tokens, gathered from the file.
@@ -364,22 +414,6 @@ impl Backbone {
             ops::rms_norm_heads(self.isa, &self.pool, x, stride, heads, weight, self.shape.eps);
         }
         ops::rope(&self.pool, x, stride, heads, d, self.plan.pairs, table);
-    }
-
-    /// `x += ffn(norm(x))`
-    fn feed_forward(&self, layer: &Layer, s: &mut Scratch) {
-        self.norm(&s.x, &layer.ffn_norm, &mut s.h);
-        let n = s.h.len() / self.shape.hidden;
-        s.gate.resize(n * self.shape.ffn, 0.0);
-        s.up.resize(n * self.shape.ffn, 0.0);
-        let products = &mut [Product { w: &layer.gate, out: &mut s.gate }, Product { w: &layer.up, out: &mut s.up }];
-        self.multiply(&mut s.quantized, &s.h, products);
-        ops::gate(self.isa, &self.pool, self.plan.activation, &mut s.gate, &s.up);
-        self.project(&mut s.quantized, &s.gate, &layer.down, &mut s.h);
-        if let Some(norm) = &layer.post_ffn_norm {
-            self.norm_in_place(&mut s.h, norm);
-        }
-        ops::add(&mut s.x, &s.h);
     }
 
     fn project(&self, quantized: &mut Activations, x: &[f32], w: &Matrix, out: &mut Vec<f32>) {

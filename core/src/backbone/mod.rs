@@ -22,10 +22,9 @@ use zen_edge_kernels::gemm::MatrixError;
 use zen_edge_kernels::isa::{Isa, IsaError};
 use zen_edge_kernels::pool::Pool;
 
-/// Tokens that go through the layers together where nothing else is asked for.
+/// Tokens that go through a layer together where nothing else is asked for.
 ///
-/// Larger chunks unpack the weights less often; smaller ones keep the activations in the cache. Beyond 512 nothing is
-/// gained.
+/// Larger chunks unpack the weights less often; smaller ones keep the activations in the cache.
 pub const DEFAULT_CHUNK: usize = 512;
 
 /// How a backbone runs.
