@@ -327,6 +327,16 @@ impl Catalog {
         Self::from_rows(name, rows, aliases)
     }
 
+    /// The models that a config names, of which nothing else is known: for heads that come without a catalog. They count
+    /// as free cloud models for every task, and only the learned head tells them apart.
+    ///
+    /// # Errors
+    /// A [`CatalogError`] where two ids are the same but for a date.
+    pub fn of_ids(config: &RouterConfig) -> Result<Self, CatalogError> {
+        let row = |id: &String| serde_json::json!({"id": id, "backend": "cloud", "provider": "unknown", "tasks": Task::NAMES, "cost_per_1k": 0.0});
+        Self::from_rows(&config.name, config.catalog.iter().map(row).collect(), None)
+    }
+
     fn from_rows(name: &str, rows: Vec<Value>, aliases: Option<Value>) -> Result<Self, CatalogError> {
         if rows.is_empty() {
             return Err(FieldError::Empty { name: name.into(), key: "models".into() }.into());

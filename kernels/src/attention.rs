@@ -38,7 +38,10 @@ impl KvCache {
     /// # Panics
     /// Where `head_dim` is not a multiple of 16.
     pub fn new(kv_heads: usize, head_dim: usize) -> Self {
-        assert!(head_dim > 0 && head_dim.is_multiple_of(WIDTH), "a head of {head_dim} values is not whole lanes");
+        assert!(
+            head_dim > 0 && head_dim.is_multiple_of(WIDTH),
+            "a head of {head_dim} values is not whole lanes"
+        );
         Self { kv_heads, head_dim, len: 0, keys: Vec::new(), values: Vec::new() }
     }
 
@@ -79,7 +82,10 @@ impl KvCache {
     /// Where they are not the same whole rows.
     pub fn append(&mut self, keys: &[f32], values: &[f32]) {
         let (d, row) = (self.head_dim, self.kv_heads * self.head_dim);
-        assert!(keys.len() == values.len() && keys.len().is_multiple_of(row), "keys and values are not the same rows");
+        assert!(
+            keys.len() == values.len() && keys.len().is_multiple_of(row),
+            "keys and values are not the same rows"
+        );
         let tokens = keys.len() / row;
         let blocks = (self.len + tokens).div_ceil(KEYS);
         if self.keys.len() < blocks * KEYS * row {
@@ -133,7 +139,11 @@ pub fn attention(
 ) {
     let d = cache.head_dim;
     let row = heads * d;
-    assert!(heads.is_multiple_of(cache.kv_heads), "{heads} query heads do not share {} KV heads", cache.kv_heads);
+    assert!(
+        heads.is_multiple_of(cache.kv_heads),
+        "{heads} query heads do not share {} KV heads",
+        cache.kv_heads
+    );
     assert!(q.len() == out.len() && q.len().is_multiple_of(row), "queries and outputs disagree");
     let tokens = q.len() / row;
     assert!(tokens <= cache.len, "more queries than positions");
@@ -334,9 +344,13 @@ mod tests {
     #[test]
     fn attention_is_the_formula_and_chunks_do_not_matter() {
         let mut random = Random::new(11);
-        for (tokens, heads, kv_heads, window) in
-            [(1, 2, 1, None), (70, 4, 2, None), (150, 3, 3, Some(40)), (130, 4, 1, Some(64)), (65, 2, 2, Some(1))]
-        {
+        for (tokens, heads, kv_heads, window) in [
+            (1, 2, 1, None),
+            (70, 4, 2, None),
+            (150, 3, 3, Some(40)),
+            (130, 4, 1, Some(64)),
+            (65, 2, 2, Some(1)),
+        ] {
             let q: Vec<f32> = (0..tokens * heads * D).map(|_| random.unit()).collect();
             let k: Vec<f32> = (0..tokens * kv_heads * D).map(|_| random.unit()).collect();
             let v: Vec<f32> = (0..tokens * kv_heads * D).map(|_| random.unit()).collect();

@@ -33,7 +33,15 @@ pub fn rms_norm(isa: Isa, pool: &Pool, x: &[f32], weight: &[f32], eps: f32, out:
 ///
 /// # Panics
 /// Where the lengths do not agree.
-pub fn rms_norm_heads(isa: Isa, pool: &Pool, x: &mut [f32], stride: usize, heads: usize, weight: &[f32], eps: f32) {
+pub fn rms_norm_heads(
+    isa: Isa,
+    pool: &Pool,
+    x: &mut [f32],
+    stride: usize,
+    heads: usize,
+    weight: &[f32],
+    eps: f32,
+) {
     let cols = weight.len();
     assert!(cols > 0 && heads * cols <= stride && x.len().is_multiple_of(stride), "heads and rows disagree");
     let rows = x.len() / stride;
@@ -221,7 +229,10 @@ pub fn rope(
     table: &RopeTable,
 ) {
     let n = table.pairs;
-    assert!(2 * n <= head_dim && heads * head_dim <= stride && x.len().is_multiple_of(stride), "heads and rows disagree");
+    assert!(
+        2 * n <= head_dim && heads * head_dim <= stride && x.len().is_multiple_of(stride),
+        "heads and rows disagree"
+    );
     let rows = x.len() / stride;
     assert!(table.turns.len() >= rows * n, "the table has fewer positions than there are rows");
     let shared = SharedMut::new(x);
@@ -273,7 +284,10 @@ mod tests {
         let expected = run(Isa::Scalar, &Pool::single());
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             let found = run(isa, &Pool::new(3));
-            let same = found.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan());
+            let same = found
+                .iter()
+                .zip(&expected)
+                .all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan());
             assert!(same && found.len() == expected.len(), "{isa} differs");
         }
         expected
@@ -293,7 +307,10 @@ mod tests {
                 let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / cols as f64;
                 for ((x, w), y) in x.iter().zip(&w).zip(y) {
                     let exact = f64::from(*x) / (mean + 1e-6).sqrt() * f64::from(*w);
-                    assert!((f64::from(*y) - exact).abs() <= 1e-6 * exact.abs().max(1e-3), "{y} is not {exact}");
+                    assert!(
+                        (f64::from(*y) - exact).abs() <= 1e-6 * exact.abs().max(1e-3),
+                        "{y} is not {exact}"
+                    );
                 }
             }
         }
@@ -335,7 +352,10 @@ mod tests {
             for (x, y) in xs.iter().zip(y) {
                 let exact = exact(f64::from(*x));
                 // In f64 the tanh is -1 to the bit where the sigmoid is still 1e-17.
-                assert!((f64::from(y) - exact).abs() <= 4e-7 * exact.abs() + 1e-15, "{f:?}({x}) = {y}, not {exact}");
+                assert!(
+                    (f64::from(y) - exact).abs() <= 4e-7 * exact.abs() + 1e-15,
+                    "{f:?}({x}) = {y}, not {exact}"
+                );
             }
         }
         let odd = on_each(|isa, pool| {

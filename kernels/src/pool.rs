@@ -140,7 +140,10 @@ mod tests {
                 pool.run(n, &|i| {
                     counts[i].fetch_add(1, Ordering::Relaxed);
                 });
-                assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1), "{threads} threads, {n} iterations");
+                assert!(
+                    counts.iter().all(|c| c.load(Ordering::Relaxed) == 1),
+                    "{threads} threads, {n} iterations"
+                );
             }
         }
     }

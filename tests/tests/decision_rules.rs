@@ -30,7 +30,8 @@ fn rules_on_the_test_prompts() {
             (row["prompt"].as_str().unwrap().to_owned(), task)
         })
         .collect();
-    let most = Task::ALL.map(|task| rows.iter().filter(|row| row.1 == task).count()).into_iter().max().unwrap();
+    let most =
+        Task::ALL.map(|task| rows.iter().filter(|row| row.1 == task).count()).into_iter().max().unwrap();
     let majority = most as f64 / rows.len() as f64;
     let mut scores = Vec::new();
     for rules in [RuleSet::Published, RuleSet::Ours] {

@@ -101,7 +101,12 @@ impl Shape {
         };
         let layers = dimension("block_count")?;
         if layers > MAX_LAYERS {
-            return Err(BackboneError::impossible(gguf, key("block_count"), layers, "more layers than any model has"));
+            return Err(BackboneError::impossible(
+                gguf,
+                key("block_count"),
+                layers,
+                "more layers than any model has",
+            ));
         }
         let hidden = dimension("embedding_length")?;
         let heads = dimension("attention.head_count")?;
@@ -156,7 +161,12 @@ impl Plan {
         let theta = |suffix: &str, default: f32| -> Result<f64, BackboneError> {
             let theta = gguf.f32(&key(suffix))?.unwrap_or(default);
             if !(theta.is_finite() && theta >= 1.0) {
-                return Err(BackboneError::impossible(gguf, key(suffix), theta, "a rotation base is 1 or more"));
+                return Err(BackboneError::impossible(
+                    gguf,
+                    key(suffix),
+                    theta,
+                    "a rotation base is 1 or more",
+                ));
             }
             Ok(f64::from(theta))
         };

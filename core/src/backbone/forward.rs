@@ -134,7 +134,12 @@ impl Backbone {
         self.embed_alone(ids, chunk, None)
     }
 
-    fn embed_alone(&self, ids: &[u32], chunk: usize, cancel: Option<&Cancel>) -> Result<Vec<f32>, BackboneError> {
+    fn embed_alone(
+        &self,
+        ids: &[u32],
+        chunk: usize,
+        cancel: Option<&Cancel>,
+    ) -> Result<Vec<f32>, BackboneError> {
         self.check(ids)?;
         let mut segments = [Segment { caches: Caches::Passing(self.cache()), ids, start: 0 }];
         let mut vectors = self.forward(&mut segments, chunk, cancel)?;
@@ -305,8 +310,7 @@ impl Backbone {
         keys_only: bool,
         window: Option<usize>,
     ) {
-        let (kv, width) =
-            (self.shape.kv_heads * self.shape.head_dim, self.shape.heads * self.shape.head_dim);
+        let (kv, width) = (self.shape.kv_heads * self.shape.head_dim, self.shape.heads * self.shape.head_dim);
         if !keys_only {
             s.attended.resize(s.q.len(), 0.0);
         }
@@ -343,7 +347,8 @@ impl Backbone {
         let n = s.h.len() / hidden;
         s.gate.resize(n * self.shape.ffn, 0.0);
         s.up.resize(n * self.shape.ffn, 0.0);
-        let products = &mut [Product { w: &layer.gate, out: &mut s.gate }, Product { w: &layer.up, out: &mut s.up }];
+        let products =
+            &mut [Product { w: &layer.gate, out: &mut s.gate }, Product { w: &layer.up, out: &mut s.up }];
         self.multiply(&mut s.quantized, &s.h, products);
         ops::gate(self.isa, &self.pool, self.plan.activation, &mut s.gate, &s.up);
         self.project(&mut s.quantized, &s.gate, &layer.down, &mut s.h);
@@ -368,8 +373,11 @@ impl Backbone {
                 continue;
             }
             owned.resize(row_bytes, 0);
-            self.source.read_at(offset, &mut owned).map_err(|source| {
-                crate::gguf::GgufError::Io { file: self.source.name().to_owned(), offset, len: row_bytes as u64, source }
+            self.source.read_at(offset, &mut owned).map_err(|source| crate::gguf::GgufError::Io {
+                file: self.source.name().to_owned(),
+                offset,
+                len: row_bytes as u64,
+                source,
             })?;
             dequantize(ty, &owned, x);
         }

@@ -81,7 +81,9 @@ pub enum BackboneError {
         found: Vec<u64>,
     },
     /// A tensor that we would have to leave out.
-    #[error("{file}: tensor {tensor} is not part of {architecture} as we run it; leaving it out would give wrong answers")]
+    #[error(
+        "{file}: tensor {tensor} is not part of {architecture} as we run it; leaving it out would give wrong answers"
+    )]
     UnknownTensor {
         /// The file.
         file: String,

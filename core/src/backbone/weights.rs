@@ -1,7 +1,7 @@
 //! A backbone's tensors: found, checked against the shape, kept as the file has them.
 
-use super::architecture::{Architecture, Shape};
 use super::BackboneError;
+use super::architecture::{Architecture, Shape};
 use crate::gguf::{Gguf, TensorInfo};
 use zen_edge_kernels::format::dequantize;
 use zen_edge_kernels::gemm::Matrix;
@@ -44,8 +44,9 @@ impl Layer {
         let optional = |part: &str, len: usize| -> Result<Option<Vec<f32>>, BackboneError> {
             if extra(shape.architecture).contains(&part) { norm(part, len).map(Some) } else { Ok(None) }
         };
-        let matrix =
-            |part: &str, rows: usize, cols: usize| matrix(gguf, gguf.require_tensor(&name(part))?, rows, cols);
+        let matrix = |part: &str, rows: usize, cols: usize| {
+            matrix(gguf, gguf.require_tensor(&name(part))?, rows, cols)
+        };
         let (hidden, queries, kv) =
             (shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
         Ok(Self {
@@ -79,12 +80,14 @@ pub(super) fn refuse_unknown(gguf: &Gguf, shape: &Shape) -> Result<(), BackboneE
         let known = match name {
             // The LM head is not needed for a hidden state.
             "token_embd.weight" | "output_norm.weight" | "output.weight" | "rope_freqs.weight" => true,
-            _ => name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).is_some_and(|(index, part)| {
-                let part = part.strip_suffix(".weight").unwrap_or(part);
-                index.parse::<usize>().is_ok_and(|i| i < shape.layers)
-                    && name.ends_with(".weight")
-                    && (EVERYWHERE.contains(&part) || extra(shape.architecture).contains(&part))
-            }),
+            _ => name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).is_some_and(
+                |(index, part)| {
+                    let part = part.strip_suffix(".weight").unwrap_or(part);
+                    index.parse::<usize>().is_ok_and(|i| i < shape.layers)
+                        && name.ends_with(".weight")
+                        && (EVERYWHERE.contains(&part) || extra(shape.architecture).contains(&part))
+                },
+            ),
         };
         if !known {
             return Err(BackboneError::UnknownTensor {

@@ -330,18 +330,54 @@ macro_rules! with_format {
         use $crate::format::decode as f;
         match $type {
             T::F32 | T::F16 | T::BF16 => $float,
-            T::Q4_0 => { type $format = f::Q4_0; $body }
-            T::Q4_1 => { type $format = f::Q4_1; $body }
-            T::Q5_0 => { type $format = f::Q5_0; $body }
-            T::Q5_1 => { type $format = f::Q5_1; $body }
-            T::Q8_0 => { type $format = f::Q8_0; $body }
-            T::Q2K => { type $format = f::Q2K; $body }
-            T::Q3K => { type $format = f::Q3K; $body }
-            T::Q4K => { type $format = f::Q4K; $body }
-            T::Q5K => { type $format = f::Q5K; $body }
-            T::Q6K => { type $format = f::Q6K; $body }
-            T::IQ4NL => { type $format = f::IQ4NL; $body }
-            T::IQ4XS => { type $format = f::IQ4XS; $body }
+            T::Q4_0 => {
+                type $format = f::Q4_0;
+                $body
+            }
+            T::Q4_1 => {
+                type $format = f::Q4_1;
+                $body
+            }
+            T::Q5_0 => {
+                type $format = f::Q5_0;
+                $body
+            }
+            T::Q5_1 => {
+                type $format = f::Q5_1;
+                $body
+            }
+            T::Q8_0 => {
+                type $format = f::Q8_0;
+                $body
+            }
+            T::Q2K => {
+                type $format = f::Q2K;
+                $body
+            }
+            T::Q3K => {
+                type $format = f::Q3K;
+                $body
+            }
+            T::Q4K => {
+                type $format = f::Q4K;
+                $body
+            }
+            T::Q5K => {
+                type $format = f::Q5K;
+                $body
+            }
+            T::Q6K => {
+                type $format = f::Q6K;
+                $body
+            }
+            T::IQ4NL => {
+                type $format = f::IQ4NL;
+                $body
+            }
+            T::IQ4XS => {
+                type $format = f::IQ4XS;
+                $body
+            }
         }
     }};
 }
@@ -354,7 +390,11 @@ pub(crate) use with_format;
 /// # Panics
 /// Where `bytes` is not exactly the blocks of `out.len()` elements.
 pub fn dequantize(ty: BlockType, bytes: &[u8], out: &mut [f32]) {
-    assert_eq!(ty.row_bytes(out.len()), Some(bytes.len()), "{ty}: bytes and elements must be the same whole blocks");
+    assert_eq!(
+        ty.row_bytes(out.len()),
+        Some(bytes.len()),
+        "{ty}: bytes and elements must be the same whole blocks"
+    );
     with_format!(ty, F => dequantize_groups::<F>(bytes, out), float => widen(ty, bytes, out));
 }
 

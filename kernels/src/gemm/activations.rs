@@ -54,7 +54,10 @@ impl Activations {
     /// # Panics
     /// Where `cols` is not whole blocks or `x` not whole rows.
     pub fn quantize(&mut self, isa: Isa, pool: &Pool, x: &[f32], cols: usize) {
-        assert!(cols > 0 && cols.is_multiple_of(BLOCK), "a row of {cols} values is not whole blocks of {BLOCK}");
+        assert!(
+            cols > 0 && cols.is_multiple_of(BLOCK),
+            "a row of {cols} values is not whole blocks of {BLOCK}"
+        );
         assert!(x.len().is_multiple_of(cols), "{} values are not whole rows of {cols}", x.len());
         (self.tokens, self.cols) = (x.len() / cols, cols);
         let blocks = x.len() / BLOCK;

@@ -19,7 +19,14 @@ thread_local! {
 /// # Safety
 /// `out` points at the panel's first column in `tokens` rows of `w.rows`, which nothing else writes meanwhile.
 #[allow(unsafe_code)]
-pub(super) unsafe fn panel_product(isa: Isa, w: &Matrix, x: &[f32], row: usize, tokens: usize, out: *mut f32) {
+pub(super) unsafe fn panel_product(
+    isa: Isa,
+    w: &Matrix,
+    x: &[f32],
+    row: usize,
+    tokens: usize,
+    out: *mut f32,
+) {
     let rows = PANEL_ROWS.min(w.rows - row);
     PANEL.with_borrow_mut(|panel| {
         panel.resize(CHUNK * PANEL_ROWS, 0.0);
@@ -73,7 +80,10 @@ impl Task for Pack<'_> {
                 unsafe {
                     let lanes = core::array::from_fn(|r| S::i_load(wide[LANES * half + r].as_ptr().cast()));
                     for (j, lane) in S::i_transpose(lanes).into_iter().enumerate().take(width) {
-                        S::i_store(panel[(col + j) * PANEL_ROWS + LANES * half..][..LANES].as_mut_ptr().cast(), lane);
+                        S::i_store(
+                            panel[(col + j) * PANEL_ROWS + LANES * half..][..LANES].as_mut_ptr().cast(),
+                            lane,
+                        );
                     }
                 }
             }

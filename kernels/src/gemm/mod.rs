@@ -162,7 +162,11 @@ pub fn matmul(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'
             let tokens = p.out.len() / p.w.rows.max(1);
             assert_eq!(p.out.len(), tokens * p.w.rows, "an output is not whole rows");
             if p.w.is_quantized() {
-                assert_eq!((input.q.tokens(), input.q.cols()), (tokens, p.w.cols), "input and weights disagree");
+                assert_eq!(
+                    (input.q.tokens(), input.q.cols()),
+                    (tokens, p.w.cols),
+                    "input and weights disagree"
+                );
             } else {
                 assert_eq!(input.x.len(), tokens * p.w.cols, "input and weights disagree");
             }

@@ -59,7 +59,17 @@ pub(super) unsafe fn panel_product<F: Format>(
         for start in (0..blocks).step_by(CHUNK) {
             let len = CHUNK.min(blocks - start);
             dispatch(isa, Pack::<F> { w, row, rows, start, len, panel, format: PhantomData });
-            let chunk = Chunk { panel, layout: Layout::of::<F>(), x, start, len, tokens, out, out_stride: w.rows, rows };
+            let chunk = Chunk {
+                panel,
+                layout: Layout::of::<F>(),
+                x,
+                start,
+                len,
+                tokens,
+                out,
+                out_stride: w.rows,
+                rows,
+            };
             // The kernels differ by the range of the quants and by the sub-blocks of a block; all else is data, so that
             // formats share code.
             match (F::CLASS, F::SUB) {
@@ -120,10 +130,15 @@ impl<F: Format> Task for Pack<'_, F> {
                     let groups = &panel.groups[LANES * half..][..LANES];
                     // SAFETY: 32 bytes of each row's quants; a block of the panel is eight quads of 64 bytes.
                     unsafe {
-                        let lanes = core::array::from_fn(|r| S::i_load(groups[r].q[BLOCK * b..][..BLOCK].as_ptr()));
-                        let block = &mut panel.q[(g * group_blocks + b) * BLOCK * PANEL_ROWS..][..BLOCK * PANEL_ROWS];
+                        let lanes =
+                            core::array::from_fn(|r| S::i_load(groups[r].q[BLOCK * b..][..BLOCK].as_ptr()));
+                        let block =
+                            &mut panel.q[(g * group_blocks + b) * BLOCK * PANEL_ROWS..][..BLOCK * PANEL_ROWS];
                         for (quad, lane) in S::i_transpose(lanes).into_iter().enumerate() {
-                            S::i_store(block[quad * 4 * PANEL_ROWS + BLOCK * half..][..BLOCK].as_mut_ptr(), lane);
+                            S::i_store(
+                                block[quad * 4 * PANEL_ROWS + BLOCK * half..][..BLOCK].as_mut_ptr(),
+                                lane,
+                            );
                         }
                     }
                 }

@@ -52,7 +52,9 @@ fn suite(isa: Isa, ty: BlockType) {
     let pools = [Pool::single(), Pool::new(2), Pool::new(3)];
     // Odd rows, a whole panel, tails; one group, several, more than a chunk; every token tail.
     for (i, (rows, groups, tokens)) in
-        [(1, 1, 1), (16, 1, 4), (17, 2, 5), (31, 1, 2), (33, 3, 3), (48, 2, 7), (7, 2, 13)].into_iter().enumerate()
+        [(1, 1, 1), (16, 1, 4), (17, 2, 5), (31, 1, 2), (33, 3, 3), (48, 2, 7), (7, 2, 13)]
+            .into_iter()
+            .enumerate()
     {
         let w = random_matrix(&mut random, ty, rows, groups * unit);
         let x = random.activations(tokens * w.cols);
@@ -116,7 +118,10 @@ fn c15_extreme_blocks_do_not_overflow() {
 #[test]
 fn products_of_one_input_run_together() {
     let mut random = Random::new(3);
-    let (a, b) = (random_matrix(&mut random, BlockType::Q4K, 40, 256), random_matrix(&mut random, BlockType::Q6K, 17, 256));
+    let (a, b) = (
+        random_matrix(&mut random, BlockType::Q4K, 40, 256),
+        random_matrix(&mut random, BlockType::Q6K, 17, 256),
+    );
     let x = random.activations(3 * 256);
     let mut q = Activations::new();
     let pool = Pool::new(2);

@@ -108,7 +108,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn i_transpose(r: [Self::I; LANES]) -> [Self::I; LANES] {
         unsafe {
-            let pair = |i: usize| (_mm256_unpacklo_epi32(r[i], r[i + 1]), _mm256_unpackhi_epi32(r[i], r[i + 1]));
+            let pair =
+                |i: usize| (_mm256_unpacklo_epi32(r[i], r[i + 1]), _mm256_unpackhi_epi32(r[i], r[i + 1]));
             let (a, b, c, d) = (pair(0), pair(2), pair(4), pair(6));
             // Rows 0..4 and 4..8, columns j and j + 4 in the two halves.
             let quad = |x: (__m256i, __m256i), y: (__m256i, __m256i)| {
