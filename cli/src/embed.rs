@@ -1,7 +1,7 @@
 //! `zen-edge embed`: the vector that the heads read.
 
 use crate::batch;
-use crate::engine::{self, Engine};
+use crate::engine::{self, Embedder};
 use crate::failure::Failure;
 use crate::input::{self, Prompts};
 use crate::output;
@@ -21,7 +21,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let prompts = args.input.prompts()?;
-    let engine = engine::open_backbone(&args.engine)?;
+    let engine = Embedder::open(&args.engine)?;
     match prompts {
         Prompts::Rows { reader, name, length } => {
             batch::run(reader, &name, length, &mut std::io::stdout().lock(), |prompt| engine.embed(prompt))

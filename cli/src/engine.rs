@@ -1,16 +1,22 @@
-//! What answers prompts: a backbone with its heads, behind a small trait so that commands can be tested without one.
+//! What answers prompts: a router of the core with its parts from the command line, and the machine's state for it.
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::model::locate;
-use crate::output::plain;
-use crate::view::{self, View};
+use crate::view::View;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use zen_edge_core::pack::Pack;
-use zen_edge_core::router::{Outcome, Request, Router, RouterError, RouterOptions};
+use std::time::{Duration, Instant};
+use zen_edge_core::backbone::{Backbone, BackboneOptions};
+use zen_edge_core::decision::{Context, MemorySnapshot};
+use zen_edge_core::gguf::Gguf;
+use zen_edge_core::pack::{LoadError, Pack, Part, files};
+use zen_edge_core::router::{BackendInfo, Reading, Request, Router, RouterOptions, Timings};
 use zen_edge_core::source::{Memory, Source};
+use zen_edge_core::tokenizer::{EncodeOptions, Tokenizer};
+use zen_edge_default_pack as inside;
+use zen_edge_kernels::isa::Isa;
 
 /// The arguments that choose the backbone and how it runs.
 #[derive(clap::Args, Debug)]
@@ -23,17 +29,37 @@ pub struct Args {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// The instruction set, by its name in the output; the result has the same bits on each [default: the fastest here]
-    #[arg(long, value_name = "NAME")]
-    isa: Option<String>,
-    /// Take special tokens that stand in the prompt, such as <|im_end|>, as plain text
+    #[arg(long, value_name = "NAME", value_parser = Isa::from_name)]
+    isa: Option<Isa>,
+    /// Take special tokens that stand in the prompt, such as <|im_end|>, as plain text [default: as the heads' config says]
     #[arg(long)]
     plain_text: bool,
 }
 
-/// The vector of a prompt: the last token's hidden state after the final norm, not normalised.
+impl Args {
+    fn threads(&self) -> Option<usize> {
+        self.threads.map(usize::from)
+    }
+
+    fn model(&self) -> Result<Arc<dyn Source>, Failure> {
+        match &self.model {
+            Some(word) => {
+                let path = locate(word)?;
+                Ok(Arc::new(Memory::open(&path).map_err(|error| Failure::file(&path, &error))?))
+            }
+            None => Ok(part_inside(files::MODEL, inside::MODEL)),
+        }
+    }
+}
+
+fn part_inside(name: &str, bytes: &'static [u8]) -> Arc<dyn Source> {
+    Arc::new(Memory::new(format!("default pack/{name}"), bytes))
+}
+
+/// The vector of a prompt, as `zen-edge embed --json` prints it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Embedding {
-    /// The values, as many as the backbone is wide.
+    /// The last token's hidden state after the final norm, not normalised.
     pub embedding: Vec<f32>,
     /// The Euclidean norm.
     pub norm: f32,
@@ -41,164 +67,138 @@ pub struct Embedding {
     pub tokens: usize,
     /// Whether the prompt was longer than what was read of it.
     pub truncated: bool,
-    /// What computed it.
-    pub backend: view::Backend,
+    /// What ran.
+    pub backend: BackendInfo,
+    /// Milliseconds.
+    pub timings: crate::view::Timings,
 }
 
-/// Answers prompts.
-pub trait Engine {
-    /// Which task the prompt is, and which model should answer it.
-    fn route(&self, prompt: &str) -> Result<View, Failure>;
-    /// The prompt's vector.
-    fn embed(&self, prompt: &str) -> Result<Embedding, Failure>;
-}
-
-/// The engine of this program: a router of the core, or a backbone alone.
-pub struct Local {
-    router: Router,
-    request: Request,
-}
-
-/// The file of the heads in a `--heads` folder.
-const HEADS: &str = "heads.safetensors";
-/// What they expect.
-const CONFIG: &str = "router_config.json";
-/// The models that they choose among; a folder without one has the ids of the config.
-const CATALOG: &str = "catalog.yaml";
-
-/// A backbone with heads: both from the command line, or from the default pack.
-///
-/// # Errors
-/// With the exit code of the cause: a missing file, a damaged one, one that this version cannot run, parts that do not fit.
-pub fn open(args: &Args, heads: Option<&Path>) -> Result<Local, Failure> {
-    use zen_edge_default_pack as default;
-    let model = model(args)?;
-    let (heads, config, catalog) = match heads {
-        None => (
-            inside(HEADS, default::HEADS),
-            inside(CONFIG, default::CONFIG),
-            Some(inside(CATALOG, default::CATALOG)),
-        ),
-        Some(folder) => {
-            if !folder.is_dir() {
-                let what = if folder.exists() { "is a file" } else { "is not there" };
-                return Err(Failure::new(
-                    Exit::Missing,
-                    format!(
-                        "--heads {} {what}; it takes a folder with {HEADS} and {CONFIG}",
-                        folder.display()
-                    ),
-                ));
-            }
-            let catalog = folder.join(CATALOG);
-            let catalog = if catalog.exists() { Some(mapped(&catalog)?) } else { None };
-            (mapped(&folder.join(HEADS))?, mapped(&folder.join(CONFIG))?, catalog)
+impl Embedding {
+    fn new(embedding: Vec<f32>, reading: Reading) -> Self {
+        let norm = embedding.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt() as f32;
+        let timings = crate::view::Timings::new(&reading.timings);
+        Self {
+            embedding,
+            norm,
+            tokens: reading.tokens,
+            truncated: reading.truncated,
+            backend: reading.backend,
+            timings,
         }
-    };
-    load(args, Pack::from_parts(model, Some(heads), Some(config), catalog))
-}
-
-/// A backbone without heads.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_backbone(args: &Args) -> Result<Local, Failure> {
-    if args.model.is_none() {
-        // The default pack's own config says how much of a prompt is read.
-        return open(args, None);
-    }
-    load(args, Pack::from_parts(model(args)?, None, None, None))
-}
-
-fn load(args: &Args, pack: Pack) -> Result<Local, Failure> {
-    let options = RouterOptions {
-        threads: args.threads.map(usize::from),
-        isa: args.isa.clone(),
-        ..RouterOptions::default()
-    };
-    let router = Router::load(pack, &options).map_err(|error| failure(&error))?;
-    Ok(Local { router, request: Request { plain_text: args.plain_text, ..Request::default() } })
-}
-
-fn model(args: &Args) -> Result<Arc<dyn Source>, Failure> {
-    match &args.model {
-        Some(word) => mapped(&locate(word)?),
-        None => Ok(inside("model.gguf", zen_edge_default_pack::MODEL)),
     }
 }
 
-fn inside(name: &str, bytes: &'static [u8]) -> Arc<dyn Source> {
-    Arc::new(Memory::new(format!("default pack: {name}"), bytes))
+/// A router that is ready.
+pub struct Engine {
+    router: Router,
+    context: Context,
+    plain_text: Option<bool>,
 }
 
-fn mapped(path: &Path) -> Result<Arc<dyn Source>, Failure> {
-    Ok(Arc::new(Memory::open(path).map_err(|error| Failure::file(path, &error))?))
-}
-
-fn failure(error: &RouterError) -> Failure {
-    let exit = match error {
-        RouterError::Mock(_) => Exit::Mismatch,
-    };
-    Failure::new(exit, plain(&error.to_string()))
-}
-
-impl Engine for Local {
-    fn route(&self, prompt: &str) -> Result<View, Failure> {
-        let outcome = self.router.route(prompt, &self.request).map_err(|error| failure(&error))?;
-        Ok(shown(&outcome))
-    }
-
-    fn embed(&self, prompt: &str) -> Result<Embedding, Failure> {
-        let embedded = self.router.embed(prompt, &self.request).map_err(|error| failure(&error))?;
-        let norm = embedded.vector.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
-        Ok(Embedding {
-            norm: norm as f32,
-            embedding: embedded.vector,
-            tokens: embedded.tokens,
-            truncated: embedded.truncated,
-            backend: view::Backend {
-                isa: embedded.backend.isa.to_owned(),
-                threads: embedded.backend.threads,
+impl Engine {
+    /// A backbone with heads: each from the command line, or from the default pack.
+    ///
+    /// # Errors
+    /// With the exit code of the cause: a missing file, a damaged one, one that this version cannot run, parts that do
+    /// not fit.
+    pub fn open(args: &Args, heads: Option<&Path>) -> Result<Self, Failure> {
+        let model = args.model()?;
+        let pack = match heads {
+            Some(folder) => Pack::with_heads(model, folder)?,
+            None => Pack {
+                model,
+                heads: part_inside(files::HEADS, inside::HEADS),
+                config: Part::new(format!("default pack/{}", files::CONFIG), inside::CONFIG),
+                catalog: Some(Part::new(format!("default pack/{}", files::CATALOG[0]), inside::CATALOG)),
+                policy: None,
             },
-        })
+        };
+        let options = RouterOptions { threads: args.threads(), isa: args.isa, clock: None };
+        let router = Router::load(&pack, &options).map_err(|error| {
+            let mut failure = Failure::from(error);
+            // The commonest mistake has a simpler word than the two sizes that the message names.
+            if failure.exit == Exit::Mismatch && args.model.is_some() && heads.is_none() {
+                failure.message.push_str("; give the heads that belong to this backbone by --heads");
+            }
+            failure
+        })?;
+        let context = Context { memory: memory(), ..Context::default() };
+        Ok(Self { router, context, plain_text: args.plain_text.then_some(true) })
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request { plain_text: self.plain_text, context: self.context.clone(), ..Request::default() }
+    }
+
+    /// Which task the prompt is, and which model should answer it.
+    ///
+    /// # Errors
+    /// What the backbone says.
+    pub fn route(&self, prompt: &str) -> Result<View, Failure> {
+        let outcome = self.router.route(prompt, &self.request()).map_err(LoadError::from)?;
+        Ok(View::new(&self.router, outcome))
     }
 }
 
-fn shown(outcome: &Outcome) -> View {
-    let models: Vec<view::Choice> = outcome
-        .top
-        .iter()
-        .map(|ranked| view::Choice {
-            id: ranked.id.clone(),
-            probability: ranked.probability,
-            logit: ranked.logit,
-            trained: ranked.trained,
-        })
-        .collect();
-    View {
-        task: outcome.task.id.clone(),
-        model: outcome.model.as_ref().map(|model| model.id.clone()),
-        confidence: view::Confidence {
-            task: outcome.task.probability,
-            model: outcome.model.as_ref().map(|model| model.probability),
-        },
-        top3: models.iter().take(3).cloned().collect(),
-        scores: view::Scores {
-            tasks: outcome
-                .tasks
-                .iter()
-                .map(|task| view::Scored {
-                    id: task.id.clone(),
-                    probability: task.probability,
-                    logit: task.logit,
-                })
-                .collect(),
-            models,
-        },
-        tokens: outcome.tokens,
-        truncated: outcome.truncated,
-        source: outcome.source.to_string(),
-        backend: view::Backend { isa: outcome.backend.isa.to_owned(), threads: outcome.backend.threads },
-        timings: view::Timings::new(outcome.timings.tokenize, outcome.timings.prefill, outcome.timings.heads),
+/// What gives vectors: a router by the contract of its config, or a backbone alone.
+pub enum Embedder {
+    /// The default pack: the prompt is cut as its heads expect it.
+    Routed(Box<Engine>),
+    /// A GGUF: the whole prompt, with the tokens before and after it that the file asks for.
+    Alone { backbone: Backbone, tokenizer: Box<Tokenizer>, options: EncodeOptions },
+}
+
+impl Embedder {
+    /// Loads what `args` name.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open(args: &Args) -> Result<Self, Failure> {
+        if args.model.is_none() {
+            return Ok(Self::Routed(Box::new(Engine::open(args, None)?)));
+        }
+        let gguf = Gguf::open(args.model()?).map_err(LoadError::from)?;
+        let options = BackboneOptions { isa: args.isa, threads: args.threads(), chunk: None };
+        let backbone = Backbone::load(&gguf, &options).map_err(LoadError::from)?;
+        let tokenizer = Box::new(Tokenizer::from_gguf(&gguf).map_err(LoadError::from)?);
+        let options = EncodeOptions { plain_text: args.plain_text, ..EncodeOptions::default() };
+        Ok(Self::Alone { backbone, tokenizer, options })
     }
+
+    /// The prompt's vector.
+    ///
+    /// # Errors
+    /// What the backbone says; a prompt without a token has no vector.
+    pub fn embed(&self, prompt: &str) -> Result<Embedding, Failure> {
+        match self {
+            Self::Routed(engine) => {
+                let embedding = engine.router.embed(prompt, &engine.request()).map_err(LoadError::from)?;
+                Ok(Embedding::new(embedding.vector, embedding.reading))
+            }
+            Self::Alone { backbone, tokenizer, options } => {
+                let start = Instant::now();
+                let ids = tokenizer.encode(prompt, options);
+                let tokenize = start.elapsed();
+                let vector = backbone.embed(&ids).map_err(LoadError::from)?;
+                let prefill = start.elapsed() - tokenize;
+                let backend =
+                    BackendInfo { device: "cpu", isa: backbone.isa().name(), threads: backbone.threads() };
+                let timings = Timings { tokenize, prefill, heads: Duration::ZERO };
+                Ok(Embedding::new(vector, Reading { tokens: ids.len(), truncated: false, backend, timings }))
+            }
+        }
+    }
+}
+
+/// The machine's memory now, for the decision whether a local model fits.
+fn memory() -> Option<MemorySnapshot> {
+    if !sysinfo::IS_SUPPORTED_SYSTEM {
+        return None;
+    }
+    let mut system = sysinfo::System::new();
+    system.refresh_memory();
+    let (total, available) = (system.total_memory(), system.available_memory());
+    // Apple's own processors have one memory for all; elsewhere this program does not ask a GPU.
+    let unified = cfg!(all(target_vendor = "apple", target_arch = "aarch64"));
+    (total > 0).then_some(MemorySnapshot { available, total, unified })
 }

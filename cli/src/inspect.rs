@@ -8,10 +8,8 @@ use comfy_table::CellAlignment;
 use owo_colors::OwoColorize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use zen_edge_core::gguf::GgufError;
-use zen_edge_core::inspect::{Format, InspectError, Report, Role, inspect};
+use zen_edge_core::inspect::{Format, Report, Role, inspect};
 use zen_edge_core::source::Memory;
-use zen_edge_core::tensors::TensorFileError;
 
 /// The arguments of `zen-edge inspect`.
 #[derive(clap::Args, Debug)]
@@ -33,7 +31,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let path = locate(&args.file)?;
     let source = Memory::open(&path).map_err(|error| Failure::file(&path, &error))?;
-    let report = inspect(Arc::new(source)).map_err(|error| failure(&error))?;
+    let report = inspect(Arc::new(source))?;
     if args.json {
         let text = serde_json::to_string_pretty(&report);
         line(&text.map_err(|error| Failure::new(Exit::Other, format!("the report is no JSON: {error}")))?);
@@ -51,17 +49,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         line(&tensors(&report));
     }
     Ok(())
-}
-
-fn failure(error: &InspectError) -> Failure {
-    let exit = match error {
-        InspectError::Io { .. }
-        | InspectError::Gguf(GgufError::Io { .. })
-        | InspectError::Safetensors(TensorFileError::Io { .. }) => Exit::Missing,
-        InspectError::Gguf(GgufError::Version { .. } | GgufError::BigEndian { .. }) => Exit::Unsupported,
-        _ => Exit::Format,
-    };
-    Failure::new(exit, plain(&error.to_string()))
 }
 
 /// A row of the summary: what, and which.

@@ -14,8 +14,8 @@ pub struct Args {
     input: input::Args,
     #[command(flatten)]
     engine: engine::Args,
-    /// A folder with the heads that belong to the backbone: heads.safetensors, router_config.json and, if there is
-    /// one, catalog.yaml [default: the pack inside the program]
+    /// A folder with the heads that belong to the backbone: heads.safetensors, router_config.json and, where they
+    /// are there, catalog.yaml and router_policy.yaml [default: the pack inside the program]
     #[arg(long, value_name = "DIR")]
     heads: Option<PathBuf>,
     /// Print JSON, for programs (rows of JSON lines are always answered so)
@@ -27,18 +27,14 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     // The input first: a wrong path is told of before a model is read.
     let prompts = args.input.prompts()?;
-    let engine = engine::open(&args.engine, args.heads.as_deref())?;
-    answer(prompts, &engine, args.json)
-}
-
-fn answer(prompts: Prompts, engine: &impl Engine, json: bool) -> Result<(), Failure> {
+    let engine = Engine::open(&args.engine, args.heads.as_deref())?;
     match prompts {
         Prompts::Rows { reader, name, length } => {
             batch::run(reader, &name, length, &mut std::io::stdout().lock(), |prompt| engine.route(prompt))
         }
         Prompts::One(prompt) => {
             let view = engine.route(&prompt)?;
-            if json {
+            if args.json {
                 output::json(&view);
             } else {
                 view.lines().iter().for_each(|text| output::line(text));

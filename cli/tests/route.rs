@@ -53,6 +53,18 @@ fn write(dir: &Path, name: &str, bytes: &[u8]) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// What an answer says without what differs from call to call: times, and what free memory there is.
+fn said(answer: &serde_json::Value) -> serde_json::Value {
+    let mut answer = answer.clone();
+    let fields = answer.as_object_mut().unwrap();
+    fields.remove("timings");
+    fields.remove("id");
+    for candidate in fields["scores"]["models"].as_array_mut().unwrap() {
+        candidate.as_object_mut().unwrap().remove("why_not");
+    }
+    answer
+}
+
 const PROMPT: &str = "write a python function to reverse a linked list";
 
 #[test]
@@ -65,7 +77,7 @@ fn text_and_json_say_the_same() {
     assert!(text.contains(json["model"].as_str().unwrap()), "{text}");
     assert_eq!(json["top3"].as_array().unwrap().len(), 3);
     for choice in json["top3"].as_array().unwrap() {
-        assert!(text.contains(choice["id"].as_str().unwrap()), "{text}");
+        assert!(text.contains(choice["model"].as_str().unwrap()), "{text}");
     }
     assert!(json["tokens"].as_u64().unwrap() > 0);
     assert_eq!((&json["truncated"], &json["source"]), (&false.into(), &"learned".into()));
@@ -94,9 +106,7 @@ fn rows_are_answered_as_they_are_alone_in_order_with_their_ids() {
     for (at, (answer, prompt)) in answers.iter().zip(prompts).enumerate() {
         let alone = json(&["route", "--json", prompt]);
         assert_eq!(answer["id"], at);
-        for key in ["task", "model", "confidence", "top3", "scores", "tokens", "truncated", "source"] {
-            assert_eq!(answer[key], alone[key], "{key} of {prompt:?}");
-        }
+        assert_eq!(said(answer), said(&alone), "{prompt:?}");
     }
     // The same rows through a pipe, under no name that tells what they are.
     let ran = zen_edge(&["route", "--jsonl", "--file", "-"], rows.join("\n").as_bytes());
@@ -199,8 +209,8 @@ fn heads_that_do_not_fit_are_refused_naming_both_sides() {
     write(dir.path(), "catalog.yaml", zen_edge_default_pack::CATALOG);
     write(dir.path(), "router_config.json", zen_edge_default_pack::CONFIG);
     assert_eq!(
-        json(&["route", "--json", "--heads", folder, "a"])["scores"],
-        json(&["route", "--json", "a"])["scores"]
+        said(&json(&["route", "--json", "--heads", folder, "a"])),
+        said(&json(&["route", "--json", "a"]))
     );
     let mut config: serde_json::Value = serde_json::from_slice(zen_edge_default_pack::CONFIG).unwrap();
     let hidden = config["hidden_size"].as_u64().unwrap();
