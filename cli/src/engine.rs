@@ -145,7 +145,7 @@ pub enum Embedder {
     /// The default pack: the prompt is cut as its heads expect it.
     Routed(Box<Engine>),
     /// A GGUF: the whole prompt, with the tokens before and after it that the file asks for.
-    Alone { backbone: Backbone, tokenizer: Box<Tokenizer>, options: EncodeOptions },
+    Alone { backbone: Box<Backbone>, tokenizer: Box<Tokenizer>, options: EncodeOptions },
 }
 
 impl Embedder {
@@ -159,7 +159,7 @@ impl Embedder {
         }
         let gguf = Gguf::open(args.model()?).map_err(LoadError::from)?;
         let options = BackboneOptions { isa: args.isa, threads: args.threads(), chunk: None };
-        let backbone = Backbone::load(&gguf, &options).map_err(LoadError::from)?;
+        let backbone = Box::new(Backbone::load(&gguf, &options).map_err(LoadError::from)?);
         let tokenizer = Box::new(Tokenizer::from_gguf(&gguf).map_err(LoadError::from)?);
         let options = EncodeOptions { plain_text: args.plain_text, ..EncodeOptions::default() };
         Ok(Self::Alone { backbone, tokenizer, options })
