@@ -155,7 +155,7 @@ impl MergeMap {
     /// Enters a merge. Of equal pairs the last one counts, as in Hugging Face `tokenizers`.
     pub fn insert(&mut self, left: u32, right: u32, rank: u32, id: u32) -> Result<(), TokenizerError> {
         let mask = self.slots.len() - 1;
-        let mut slot = Self::hash(left, right) & mask;
+        let mut slot = Self::place(left, right, self.slots.len());
         for _ in 0..MAX_PROBES {
             let merge = self.slots[slot];
             if merge.left == FREE || (merge.left, merge.right) == (left, right) {
@@ -171,7 +171,7 @@ impl MergeMap {
     #[inline]
     pub fn get(&self, left: u32, right: u32) -> Option<(u32, u32)> {
         let mask = self.slots.len() - 1;
-        let mut slot = Self::hash(left, right) & mask;
+        let mut slot = Self::place(left, right, self.slots.len());
         loop {
             let merge = self.slots[slot];
             if (merge.left, merge.right) == (left, right) {
@@ -184,10 +184,11 @@ impl MergeMap {
         }
     }
 
+    /// Where to look first in a table of so many slots, a power of two.
     #[inline]
-    fn hash(left: u32, right: u32) -> usize {
+    pub fn place(left: u32, right: u32, slots: usize) -> usize {
         let h = mix(u64::from(left) << 32 | u64::from(right));
-        (h ^ h >> 32) as usize
+        (h ^ h >> 32) as usize & (slots - 1)
     }
 
     pub fn memory(&self) -> usize {
