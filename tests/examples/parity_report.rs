@@ -10,12 +10,12 @@
 mod parity_common;
 
 use parity_common::{
-    Agreement, cosine, each, embed, expanded, gguf, ids, json, load, mapped, norm, options, vector,
+    Agreement, cosine, each, embed, expanded, gguf, ids, json, load, mapped, norm, options, standard_error,
+    vector,
 };
 use serde_json::{Value, json as object};
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::time::Instant;
 use zen_edge_core::backbone::Backbone;
 use zen_edge_core::gguf::Gguf;
 use zen_edge_kernels::isa::Isa;
@@ -31,8 +31,6 @@ struct Row {
     theirs: Vec<f64>,
     /// Our norm over the reference's.
     norms: Vec<f64>,
-    seconds: f64,
-    tokens: usize,
 }
 
 struct Report {
@@ -55,9 +53,7 @@ impl Report {
         backbone: &Backbone,
         cases: &[Case],
     ) {
-        let start = Instant::now();
         let vectors: Vec<_> = cases.iter().map(|case| embed(backbone, &case.ids)).collect();
-        let seconds = start.elapsed().as_secs_f64();
         let row = Row {
             model: model.into(),
             format: format.into(),
@@ -65,8 +61,6 @@ impl Report {
             ours: vectors.iter().zip(cases).map(|(v, case)| cosine(v, &case.want)).collect(),
             theirs: cases.iter().map(|case| case.theirs).collect(),
             norms: vectors.iter().zip(cases).map(|(v, case)| norm(v) / norm(&case.want)).collect(),
-            seconds,
-            tokens: cases.iter().map(|case| case.ids.len()).sum(),
         };
         println!("{}", line(&row));
         self.rows.push(row);
@@ -177,18 +171,26 @@ fn real(report: &mut Report) {
 }
 
 const HEAD: &str = "\
-| model | format | against | n | ours mean | ours min | llama.cpp mean | llama.cpp min | norm ratio min | max | tok/s |
+| model | format | against | n | ours mean | ours min | llama.cpp mean | llama.cpp min | ours − llama.cpp ± standard error | norm ratio min | max |
 |---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|";
 
 fn line(row: &Row) -> String {
     let (ours, theirs) = (Agreement::of(&row.ours), Agreement::of(&row.theirs));
     let norms = Agreement::of(&row.norms);
     let most = row.norms.iter().copied().fold(0.0, f64::max);
-    #[allow(clippy::cast_precision_loss)]
-    let speed = row.tokens as f64 / row.seconds;
     format!(
-        "| {} | {} | {} | {} | {:.7} | {:.7} | {:.7} | {:.7} | {:.4} | {most:.4} | {speed:.0} |",
-        row.model, row.format, row.reference, ours.n, ours.mean, ours.min, theirs.mean, theirs.min, norms.min
+        "| {} | {} | {} | {} | {:.7} | {:.7} | {:.7} | {:.7} | {:.1e} ± {:.1e} | {:.4} | {most:.4} |",
+        row.model,
+        row.format,
+        row.reference,
+        ours.n,
+        ours.mean,
+        ours.min,
+        theirs.mean,
+        theirs.min,
+        ours.mean - theirs.mean,
+        standard_error(&row.ours, &row.theirs),
+        norms.min
     )
 }
 
@@ -198,7 +200,8 @@ fn write(report: &Report, folder: &std::path::Path) {
         "# Parity, {isa}, {} thread{}\n\n\
          Cosine of the raw last-token vector with a reference, ours and llama.cpp's. Made by\n\
          `cargo run --release -p zen-edge-tests --example parity_report -- --out {} --isa {isa} --threads {}`;\n\
-         each prompt's cosine stands in parity-{isa}.json. Speeds are by the way: these prompts are short.\n\n{HEAD}\n",
+         each prompt's cosine stands in parity-{isa}.json. The standard error is that of\n\
+         the mean difference over the prompts: less than two of them are the luck of the rounding.\n\n{HEAD}\n",
         report.threads,
         if report.threads == 1 { "" } else { "s" },
         folder.display(),
@@ -215,7 +218,7 @@ fn write(report: &Report, folder: &std::path::Path) {
         .iter()
         .map(|row| {
             object!({"model": row.model, "format": row.format, "against": row.reference, "ours": row.ours,
-                     "llama_cpp": row.theirs, "norm_ratio": row.norms, "seconds": row.seconds, "tokens": row.tokens})
+                     "llama_cpp": row.theirs, "norm_ratio": row.norms})
         })
         .collect();
     let record = object!({"isa": isa, "threads": report.threads, "arch": std::env::consts::ARCH,

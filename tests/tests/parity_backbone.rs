@@ -78,9 +78,12 @@ fn c2_the_shared_qwen3_agrees_with_transformers() {
     agrees_with_transformers("tiny/shared-qwen3-tiny-rand.json", &backbone, 0.99999);
 }
 
+/// A model, loaded for an instruction set and a number of threads.
+type Model = Box<dyn Fn(Option<Isa>, usize) -> Backbone>;
+
 /// Every model that the invariance tests run: the committed ones and, where they lie there, quantised ones.
-fn models(test: &str) -> Vec<(String, Box<dyn Fn(Option<Isa>, usize) -> Backbone>)> {
-    let mut models: Vec<(String, Box<dyn Fn(Option<Isa>, usize) -> Backbone>)> = Vec::new();
+fn models(test: &str) -> Vec<(String, Model)> {
+    let mut models: Vec<(String, Model)> = Vec::new();
     for architecture in ARCHITECTURES {
         models.push((
             format!("{architecture} F16"),

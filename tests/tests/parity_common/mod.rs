@@ -65,6 +65,15 @@ impl Agreement {
     }
 }
 
+/// The standard error of the mean difference of two lists of cosines, prompt by prompt.
+#[allow(clippy::cast_precision_loss)]
+pub fn standard_error(a: &[f64], b: &[f64]) -> f64 {
+    let n = a.len() as f64;
+    let difference: Vec<f64> = a.iter().zip(b).map(|(a, b)| a - b).collect();
+    let mean = difference.iter().sum::<f64>() / n;
+    (difference.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / (n * (n - 1.0))).sqrt()
+}
+
 /// Options of a test: this instruction set (the best where `None`), this many threads.
 pub fn options(isa: Option<Isa>, threads: usize) -> BackboneOptions {
     BackboneOptions { isa, threads: Some(threads), ..BackboneOptions::default() }
