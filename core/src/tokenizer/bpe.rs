@@ -25,8 +25,12 @@ impl Bpe {
         ignore_merges: bool,
     ) -> Result<Self, TokenizerError> {
         let mut map = TokenMap::with_capacity(blob.len());
+        // From this id on, no token has the bytes of an earlier one.
+        let mut unique_from = 0;
         for id in (0..blob.len() as u32).filter(|&id| reachable(id)) {
-            map.insert(id, blob)?;
+            if !map.insert(id, blob)? {
+                unique_from = id + 1;
+            }
         }
         let mut byte_ids = [NO_BYTE; 256];
         for byte in 0..=255_u8 {
@@ -42,6 +46,7 @@ impl Bpe {
         }
         let mut table = MergeMap::with_capacity(merges.len());
         let mut joined = Vec::new();
+        let mut expected = 0;
         for (index, merge) in merges.iter().enumerate() {
             let printable = || String::from_utf8_lossy(merge).into_owned();
             // The first part has at least one character, which may itself be a space in no vocabulary that is in use.
@@ -67,7 +72,15 @@ impl Bpe {
             }
             let left_id = map.get(&joined[..middle], blob).ok_or_else(|| unknown(left))?;
             let right_id = map.get(&joined[middle..], blob).ok_or_else(|| unknown(right))?;
-            let id = map.get(&joined, blob).ok_or_else(|| unknown(&[left, right].concat()))?;
+            // Most vocabularies list their tokens in the order of their merges: the next id saves a look into the map.
+            expected =
+                if expected >= unique_from && reachable(expected) && blob.get(expected) == Some(&joined) {
+                    expected
+                } else {
+                    map.get(&joined, blob).ok_or_else(|| unknown(&[left, right].concat()))?
+                };
+            let id = expected;
+            expected += 1;
             table.insert(left_id, right_id, index as u32, id)?;
         }
         Ok(Self { merges: table, byte_ids, whole: ignore_merges.then_some(map) })

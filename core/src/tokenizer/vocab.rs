@@ -86,18 +86,18 @@ impl TokenMap {
         Self { slots: vec![(0, FREE); slots].into_boxed_slice() }
     }
 
-    /// Enters a token that lies in the blob. Of equal ones the first keeps its place.
-    pub fn insert(&mut self, id: u32, blob: &Blob) -> Result<(), TokenizerError> {
-        let Some(key) = blob.get(id) else { return Ok(()) };
+    /// Enters a token that lies in the blob, and says whether it is new: of equal ones the first keeps its place.
+    pub fn insert(&mut self, id: u32, blob: &Blob) -> Result<bool, TokenizerError> {
+        let Some(key) = blob.get(id) else { return Ok(false) };
         let (mut slot, tag, mask) = self.start(key);
         for _ in 0..MAX_PROBES {
             let (t, i) = self.slots[slot];
             if i == FREE {
                 self.slots[slot] = (tag, id);
-                return Ok(());
+                return Ok(true);
             }
             if t == tag && blob.get(i) == Some(key) {
-                return Ok(());
+                return Ok(false);
             }
             slot = slot + 1 & mask;
         }
