@@ -99,10 +99,21 @@ pub(crate) unsafe fn lane_sum<S: Simd>(x: &[f32], f: impl Fn(S::F) -> S::F) -> f
             last[..rest.len()].copy_from_slice(rest);
             acc = S::f_add(acc, f(S::f_load(last.as_ptr())));
         }
-        let mut l = [0.0f32; LANES];
-        S::f_store(l.as_mut_ptr(), acc);
-        ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
+        lane_tree::<S>(acc)
     }
+}
+
+/// The sum of the eight virtual lanes, `((0+4)+(2+6))+((1+5)+(3+7))`.
+///
+/// # Safety
+/// The processor has the instruction set of `S`.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(crate) unsafe fn lane_tree<S: Simd>(lanes: S::F) -> f32 {
+    let mut l = [0.0f32; LANES];
+    // SAFETY: the caller gives the instruction set; the array holds a vector.
+    unsafe { S::f_store(l.as_mut_ptr(), lanes) };
+    ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
 }
 
 /// An activation function.

@@ -99,7 +99,7 @@ impl TokenMap {
             if t == tag && blob.get(i) == Some(key) {
                 return Ok(false);
             }
-            slot = slot + 1 & mask;
+            slot = (slot + 1) & mask;
         }
         Err(TokenizerError::Crowded { what: "tokens" })
     }
@@ -115,7 +115,7 @@ impl TokenMap {
             if t == tag && blob.get(i) == Some(key) {
                 return Some(i);
             }
-            slot = slot + 1 & mask;
+            slot = (slot + 1) & mask;
         }
     }
 
@@ -162,7 +162,7 @@ impl MergeMap {
                 self.slots[slot] = Merge { left, right, rank, id };
                 return Ok(());
             }
-            slot = slot + 1 & mask;
+            slot = (slot + 1) & mask;
         }
         Err(TokenizerError::Crowded { what: "merges" })
     }
@@ -180,7 +180,7 @@ impl MergeMap {
             if merge.left == FREE {
                 return None;
             }
-            slot = slot + 1 & mask;
+            slot = (slot + 1) & mask;
         }
     }
 
