@@ -1,2 +1,61 @@
 //! `zen-edge`: route prompts on the device.
-fn main() {}
+
+mod batch;
+mod embed;
+mod engine;
+mod exit;
+mod failure;
+mod input;
+mod inspect;
+mod model;
+mod output;
+mod pull;
+mod route;
+mod view;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Route prompts on the device: what kind of task a prompt is, and which model should answer it.
+#[derive(Parser)]
+#[command(name = "zen-edge", version, propagate_version = true, max_term_width = 110)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Say which task a prompt is and which model should answer it
+    Route(route::Args),
+    /// Print the vector that the heads read: the last token's hidden state, not normalised
+    Embed(embed::Args),
+    /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
+    Inspect(inspect::Args),
+    /// Fetch a backbone into the user's cache: resumed, verified, whole or not there at all
+    Pull(pull::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Route(args) => route::run(&args),
+        Command::Embed(args) => embed::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Pull(args) => pull::run(&args).map_err(Into::into),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            anstream::eprintln!("error: {failure}");
+            failure.exit.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_well_formed() {
+        <super::Args as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -43,15 +43,15 @@ pub enum HeadsError {
     #[error("{name}: the tensor `{tensor}` has the shape {found:?}, but {config} says {expected:?} ({key})")]
     Shape {
         /// The file.
-        name: String,
+        name: Box<str>,
         /// The tensor.
         tensor: &'static str,
         /// Its shape.
-        found: Vec<u64>,
+        found: Box<[u64]>,
         /// The config.
-        config: String,
+        config: Box<str>,
         /// The shape by the config.
-        expected: Vec<u64>,
+        expected: Box<[u64]>,
         /// The config's keys that the shape follows from.
         key: &'static str,
     },
@@ -383,13 +383,12 @@ fn values(
         return Err(HeadsError::Dtype { name: name(), tensor, found: format!("{:?}", info.dtype) });
     }
     if info.shape != shape {
-        let (found, expected) = (info.shape.clone(), shape.to_vec());
         return Err(HeadsError::Shape {
-            name: name(),
+            name: name().into(),
             tensor,
-            found,
-            config: config.name.clone(),
-            expected,
+            found: info.shape.clone().into(),
+            config: config.name.clone().into(),
+            expected: shape.into(),
             key,
         });
     }

@@ -10,6 +10,9 @@
 //!
 //! Every kernel gives the same bits on every instruction set and any number of threads: see [`gemm`] for how.
 
+// Lanes, rows and tokens are indices into several arrays at once: a loop over one of them hides that.
+#![allow(clippy::needless_range_loop)]
+
 #[cfg(target_endian = "big")]
 compile_error!("GGUF is little-endian, and so are the kernels");
 

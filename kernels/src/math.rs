@@ -21,7 +21,7 @@ pub(crate) unsafe fn exp<S: Simd>(x: S::F) -> S::F {
         let r = S::f_sub(x, S::f_mul(n_float, S::f_splat(0.693_359_4)));
         let r = S::f_sub(r, S::f_mul(n_float, S::f_splat(-2.121_944_4e-4)));
         let mut p = S::f_splat(1.987_569_1e-4);
-        for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+        for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
             p = S::f_add(S::f_mul(p, r), S::f_splat(c));
         }
         let p = S::f_add(S::f_add(S::f_mul(p, S::f_mul(r, r)), r), S::f_splat(1.0));
@@ -57,7 +57,7 @@ pub(crate) unsafe fn gelu<S: Simd>(x: S::F) -> S::F {
         let cube = S::f_mul(S::f_mul(x, x), x);
         let u = S::f_add(x, S::f_mul(S::f_splat(0.044_715), cube));
         // -2·√(2/π)
-        let e = exp::<S>(S::f_mul(S::f_splat(-1.595_769_1), u));
+        let e = exp::<S>(S::f_mul(S::f_splat(-1.595_769_2), u));
         S::f_div(x, S::f_add(S::f_splat(1.0), e))
     }
 }

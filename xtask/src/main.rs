@@ -1,2 +1,47 @@
 //! `cargo xtask …`: every chore that needs more than cargo.
-fn main() {}
+
+mod peers;
+mod run;
+mod test;
+
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Chores of Zen Edge that need more than cargo.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
+struct Args {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Format, lints, tests, documentation and the targets that this machine is not: what CI runs.
+    Test(test::Args),
+    /// Fetch what some tests need and the repository does not hold: tokenizers and small models of others.
+    Peers(peers::Args),
+}
+
+fn main() -> ExitCode {
+    if std::env::var_os(test::STUB_COMPILER).is_some() {
+        return ExitCode::SUCCESS;
+    }
+    let done = match Args::parse().chore {
+        Chore::Test(args) => test::run(&args),
+        Chore::Peers(args) => peers::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask/ lies in the repository").to_path_buf()
+}

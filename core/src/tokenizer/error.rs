@@ -74,8 +74,8 @@ pub enum TokenizerError {
     #[error("merge {index} (`{merge}`) needs the token `{token}`, which the vocabulary lacks")]
     MergeUnknownToken { index: usize, merge: String, token: String },
 
-    /// Byte-level BPE that cannot write every text.
-    #[error("the vocabulary lacks the token for the byte 0x{byte:02X}: some texts could not be written")]
+    /// Byte-level BPE that cannot write ordinary text. (Other bytes may lack a token: they are left out of the ids.)
+    #[error("the vocabulary lacks the token for the byte 0x{byte:02X}: ordinary text could not be written")]
     MissingByte { byte: u8 },
 
     /// SentencePiece without scores.

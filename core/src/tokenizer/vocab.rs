@@ -86,18 +86,18 @@ impl TokenMap {
         Self { slots: vec![(0, FREE); slots].into_boxed_slice() }
     }
 
-    /// Enters a token that lies in the blob. Of equal ones the first keeps its place.
-    pub fn insert(&mut self, id: u32, blob: &Blob) -> Result<(), TokenizerError> {
-        let Some(key) = blob.get(id) else { return Ok(()) };
+    /// Enters a token that lies in the blob, and says whether it is new: of equal ones the first keeps its place.
+    pub fn insert(&mut self, id: u32, blob: &Blob) -> Result<bool, TokenizerError> {
+        let Some(key) = blob.get(id) else { return Ok(false) };
         let (mut slot, tag, mask) = self.start(key);
         for _ in 0..MAX_PROBES {
             let (t, i) = self.slots[slot];
             if i == FREE {
                 self.slots[slot] = (tag, id);
-                return Ok(());
+                return Ok(true);
             }
             if t == tag && blob.get(i) == Some(key) {
-                return Ok(());
+                return Ok(false);
             }
             slot = slot + 1 & mask;
         }
@@ -155,7 +155,7 @@ impl MergeMap {
     /// Enters a merge. Of equal pairs the last one counts, as in Hugging Face `tokenizers`.
     pub fn insert(&mut self, left: u32, right: u32, rank: u32, id: u32) -> Result<(), TokenizerError> {
         let mask = self.slots.len() - 1;
-        let mut slot = Self::hash(left, right) & mask;
+        let mut slot = Self::place(left, right, self.slots.len());
         for _ in 0..MAX_PROBES {
             let merge = self.slots[slot];
             if merge.left == FREE || (merge.left, merge.right) == (left, right) {
@@ -171,7 +171,7 @@ impl MergeMap {
     #[inline]
     pub fn get(&self, left: u32, right: u32) -> Option<(u32, u32)> {
         let mask = self.slots.len() - 1;
-        let mut slot = Self::hash(left, right) & mask;
+        let mut slot = Self::place(left, right, self.slots.len());
         loop {
             let merge = self.slots[slot];
             if (merge.left, merge.right) == (left, right) {
@@ -184,10 +184,11 @@ impl MergeMap {
         }
     }
 
+    /// Where to look first in a table of so many slots, a power of two.
     #[inline]
-    fn hash(left: u32, right: u32) -> usize {
+    pub fn place(left: u32, right: u32, slots: usize) -> usize {
         let h = mix(u64::from(left) << 32 | u64::from(right));
-        (h ^ h >> 32) as usize
+        (h ^ h >> 32) as usize & (slots - 1)
     }
 
     pub fn memory(&self) -> usize {

@@ -28,12 +28,13 @@ pub(crate) enum Class {
 }
 
 /// The decoded parts of one group of one row.
+#[repr(C)]
 pub(crate) struct Group {
     /// Unsigned quants (two's complement bytes for [`Class::Signed`]).
     pub q: [u8; 256],
     /// Integer scale of each sub-block.
-    pub scale: [i16; 16],
-    /// Integer min of each sub-block.
+    pub scale: [i8; 16],
+    /// Integer min of each sub-block. The kernels load scales and mins as one vector: they stand together.
     pub min: [u8; 16],
     /// Float scale of the group.
     pub d: f32,
@@ -76,13 +77,27 @@ fn u32_at(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
-/// Low nibbles, then high nibbles, of 16 bytes.
+/// `N` bytes from `at`, as an array: loops over arrays become vector code, loops over zipped slices did not always.
 #[inline(always)]
-fn nibbles16(packed: &[u8], q: &mut [u8]) {
-    let (packed, (low, high)) = (&packed[..16], q[..32].split_at_mut(16));
-    for ((&byte, low), high) in packed.iter().zip(low).zip(high) {
-        *low = byte & 15;
-        *high = byte >> 4;
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> &[u8; N] {
+    bytes[at..at + N].first_chunk().expect("a range of N bytes")
+}
+
+#[inline(always)]
+fn array_at_mut<const N: usize>(bytes: &mut [u8], at: usize) -> &mut [u8; N] {
+    bytes[at..at + N].first_chunk_mut().expect("a range of N bytes")
+}
+
+/// Low nibbles of `N` bytes to `q[at..]`, then their high nibbles.
+#[inline(always)]
+fn nibbles<const N: usize>(packed: &[u8; N], q: &mut [u8], at: usize) {
+    let low: &mut [u8; N] = array_at_mut(q, at);
+    for i in 0..N {
+        low[i] = packed[i] & 15;
+    }
+    let high: &mut [u8; N] = array_at_mut(q, at + N);
+    for i in 0..N {
+        high[i] = packed[i] >> 4;
     }
 }
 
@@ -109,7 +124,7 @@ format!(
     |block, g| {
         g.d = half_at(block, 0);
         g.scale[0] = 1;
-        nibbles16(&block[2..], &mut g.q);
+        nibbles::<16>(array_at(block, 2), &mut g.q, 0);
     }
 );
 
@@ -122,14 +137,15 @@ format!(
         g.dmin = -half_at(block, 2);
         g.scale[0] = 1;
         g.min[0] = 1;
-        nibbles16(&block[4..], &mut g.q);
+        nibbles::<16>(array_at(block, 4), &mut g.q, 0);
     }
 );
 
 #[inline(always)]
 fn fifth_bits(bits: u32, q: &mut [u8]) {
-    for (i, q) in q[..32].iter_mut().enumerate() {
-        *q |= ((bits >> i) as u8 & 1) << 4;
+    let q: &mut [u8; 32] = array_at_mut(q, 0);
+    for i in 0..32 {
+        q[i] |= ((bits >> i) as u8 & 1) << 4;
     }
 }
 
@@ -139,7 +155,7 @@ format!(
     |block, g| {
         g.d = half_at(block, 0);
         g.scale[0] = 1;
-        nibbles16(&block[6..], &mut g.q);
+        nibbles::<16>(array_at(block, 6), &mut g.q, 0);
         fifth_bits(u32_at(block, 2), &mut g.q);
     }
 );
@@ -152,7 +168,7 @@ format!(
         g.dmin = -half_at(block, 2);
         g.scale[0] = 1;
         g.min[0] = 1;
-        nibbles16(&block[8..], &mut g.q);
+        nibbles::<16>(array_at(block, 8), &mut g.q, 0);
         fifth_bits(u32_at(block, 4), &mut g.q);
     }
 );
@@ -174,15 +190,15 @@ format!(
         g.d = half_at(block, 80);
         g.dmin = half_at(block, 82);
         for s in 0..16 {
-            g.scale[s] = i16::from(block[s] & 15);
+            g.scale[s] = (block[s] & 15) as i8;
             g.min[s] = block[s] >> 4;
         }
         for half in 0..2 {
-            let packed = &block[16 + 32 * half..][..32];
+            let packed: &[u8; 32] = array_at(block, 16 + 32 * half);
             for shift in 0..4 {
-                let q = &mut g.q[128 * half + 32 * shift..][..32];
-                for (q, &byte) in q.iter_mut().zip(packed) {
-                    *q = (byte >> (2 * shift)) & 3;
+                let q: &mut [u8; 32] = array_at_mut(&mut g.q, 128 * half + 32 * shift);
+                for i in 0..32 {
+                    q[i] = (packed[i] >> (2 * shift)) & 3;
                 }
             }
         }
@@ -199,14 +215,14 @@ format!(
         for s in 0..16 {
             let low = (scales[s % 8] >> (4 * (s / 8))) & 15;
             let high = (scales[8 + s % 4] >> (2 * (s / 4))) & 3;
-            g.scale[s] = i16::from(low | high << 4) - 32;
+            g.scale[s] = (low | high << 4) as i8 - 32;
         }
-        let (high, packed) = (&block[..32], &block[32..96]);
+        let high: &[u8; 32] = array_at(block, 0);
         for run in 0..8 {
-            let packed = &packed[32 * (run / 4)..][..32];
-            let q = &mut g.q[32 * run..][..32];
-            for ((q, &byte), &high) in q.iter_mut().zip(packed).zip(high) {
-                *q = ((byte >> (2 * (run % 4))) & 3) | (((high >> run) & 1) << 2);
+            let packed: &[u8; 32] = array_at(block, 32 + 32 * (run / 4));
+            let q: &mut [u8; 32] = array_at_mut(&mut g.q, 32 * run);
+            for i in 0..32 {
+                q[i] = ((packed[i] >> (2 * (run % 4))) & 3) | (((high[i] >> run) & 1) << 2);
             }
         }
     }
@@ -221,7 +237,7 @@ fn scales_and_mins(packed: &[u8], g: &mut Group) {
     for half in 0..2 {
         let (scale, min) = (scales[half].to_le_bytes(), mins[half].to_le_bytes());
         for i in 0..4 {
-            g.scale[4 * half + i] = i16::from(scale[i]);
+            g.scale[4 * half + i] = scale[i] as i8;
             g.min[4 * half + i] = min[i];
         }
     }
@@ -235,12 +251,7 @@ format!(
         g.dmin = half_at(block, 2);
         scales_and_mins(&block[4..16], g);
         for run in 0..4 {
-            let packed = &block[16 + 32 * run..][..32];
-            let (low, high) = g.q[64 * run..][..64].split_at_mut(32);
-            for ((&byte, low), high) in packed.iter().zip(low).zip(high) {
-                *low = byte & 15;
-                *high = byte >> 4;
-            }
+            nibbles::<32>(array_at(block, 16 + 32 * run), &mut g.q, 64 * run);
         }
     }
 );
@@ -252,13 +263,14 @@ format!(
         g.d = half_at(block, 0);
         g.dmin = half_at(block, 2);
         scales_and_mins(&block[4..16], g);
-        let fifth = &block[16..48];
+        let fifth: &[u8; 32] = array_at(block, 16);
         for run in 0..4 {
-            let packed = &block[48 + 32 * run..][..32];
-            let (low, high) = g.q[64 * run..][..64].split_at_mut(32);
-            for (((&byte, &fifth), low), high) in packed.iter().zip(fifth).zip(low).zip(high) {
-                *low = (byte & 15) | (((fifth >> (2 * run)) & 1) << 4);
-                *high = (byte >> 4) | (((fifth >> (2 * run + 1)) & 1) << 4);
+            nibbles::<32>(array_at(block, 48 + 32 * run), &mut g.q, 64 * run);
+            for half in 0..2 {
+                let q: &mut [u8; 32] = array_at_mut(&mut g.q, 64 * run + 32 * half);
+                for i in 0..32 {
+                    q[i] |= ((fifth[i] >> (2 * run + half)) & 1) << 4;
+                }
             }
         }
     }
@@ -270,17 +282,16 @@ format!(
     |block, g| {
         g.d = half_at(block, 208);
         for s in 0..16 {
-            g.scale[s] = i16::from(block[192 + s] as i8);
+            g.scale[s] = block[192 + s] as i8;
         }
         for half in 0..2 {
-            let low = &block[64 * half..][..64];
-            let high = &block[128 + 32 * half..][..32];
-            let q = &mut g.q[128 * half..][..128];
-            for i in 0..32 {
-                q[i] = (low[i] & 15) | ((high[i] & 3) << 4);
-                q[i + 32] = (low[i + 32] & 15) | (((high[i] >> 2) & 3) << 4);
-                q[i + 64] = (low[i] >> 4) | (((high[i] >> 4) & 3) << 4);
-                q[i + 96] = (low[i + 32] >> 4) | ((high[i] >> 6) << 4);
+            let high: &[u8; 32] = array_at(block, 128 + 32 * half);
+            for run in 0..4 {
+                let low: &[u8; 32] = array_at(block, 64 * half + 32 * (run % 2));
+                let q: &mut [u8; 32] = array_at_mut(&mut g.q, 128 * half + 32 * run);
+                for i in 0..32 {
+                    q[i] = ((low[i] >> (4 * (run / 2))) & 15) | (((high[i] >> (2 * run)) & 3) << 4);
+                }
             }
         }
     }
@@ -302,7 +313,7 @@ format!(
     |block, g| {
         g.d = half_at(block, 0);
         g.scale[0] = 1;
-        nibbles16(&block[2..], &mut g.q);
+        nibbles::<16>(array_at(block, 2), &mut g.q, 0);
         iq4_values(&mut g.q[..32]);
     }
 );
@@ -316,8 +327,8 @@ format!(
         for s in 0..8 {
             let low = (block[4 + s / 2] >> (4 * (s % 2))) & 15;
             let scale = u16::from(low) | (((high >> (2 * s)) & 3) << 4);
-            g.scale[s] = scale as i16 - 32;
-            nibbles16(&block[8 + 16 * s..], &mut g.q[32 * s..]);
+            g.scale[s] = scale as i8 - 32;
+            nibbles::<16>(array_at(block, 8 + 16 * s), &mut g.q, 32 * s);
         }
         iq4_values(&mut g.q);
     }

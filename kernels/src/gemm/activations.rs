@@ -105,7 +105,10 @@ impl Task for QuantizeRow<'_> {
         for (b, (x, q)) in self.x.chunks_exact(BLOCK).zip(self.q.chunks_exact_mut(BLOCK)).enumerate() {
             // SAFETY: the caller gives the instruction set; a block is four vectors of floats and of bytes.
             unsafe {
-                let v: [S::F; 4] = core::array::from_fn(|i| S::f_load(x.as_ptr().add(LANES * i)));
+                let mut v = [S::f_splat(0.0); 4];
+                for (i, v) in v.iter_mut().enumerate() {
+                    *v = S::f_load(x.as_ptr().add(LANES * i));
+                }
                 let m = S::i_max(
                     S::i_max(S::f_magnitude(v[0]), S::f_magnitude(v[1])),
                     S::i_max(S::f_magnitude(v[2]), S::f_magnitude(v[3])),

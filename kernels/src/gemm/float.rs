@@ -78,7 +78,10 @@ impl Task for Pack<'_> {
             for half in 0..2 {
                 // SAFETY: eight rows of eight floats; sixteen floats of each of `width` columns of the panel.
                 unsafe {
-                    let lanes = core::array::from_fn(|r| S::i_load(wide[LANES * half + r].as_ptr().cast()));
+                    let mut lanes = [S::i_splat(0); LANES];
+                    for (lane, row) in lanes.iter_mut().zip(&wide[LANES * half..]) {
+                        *lane = S::i_load(row.as_ptr().cast());
+                    }
                     for (j, lane) in S::i_transpose(lanes).into_iter().enumerate().take(width) {
                         S::i_store(
                             panel[(col + j) * PANEL_ROWS + LANES * half..][..LANES].as_mut_ptr().cast(),

@@ -89,7 +89,7 @@ impl Matrix {
     /// Where the shape is not whole blocks, or needs another number of bytes.
     pub fn new(ty: BlockType, rows: usize, cols: usize, bytes: Bytes) -> Result<Self, MatrixError> {
         let row = ty.row_bytes(cols).ok_or(MatrixError::PartialBlock { ty, cols })?;
-        let expected = row.checked_mul(rows).unwrap_or(usize::MAX);
+        let expected = row.saturating_mul(rows);
         if expected != bytes.len() {
             return Err(MatrixError::Size { ty, rows, cols, expected, found: bytes.len() });
         }
@@ -121,6 +121,7 @@ impl Matrix {
         !matches!(self.ty, BlockType::F32 | BlockType::F16 | BlockType::BF16)
     }
 
+    #[inline(always)]
     fn row(&self, row: usize) -> &[u8] {
         let len = self.bytes.len() / self.rows;
         &self.bytes[row * len..][..len]

@@ -98,6 +98,10 @@ impl Simd for Avx2 {
         unsafe { _mm256_sll_epi32(a, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
+    unsafe fn i_sar(a: Self::I, n: u32) -> Self::I {
+        unsafe { _mm256_sra_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
     unsafe fn i_blend16(a: Self::I, b: Self::I) -> Self::I {
         unsafe { _mm256_blend_epi16::<0b1010_1010>(a, b) }
     }

@@ -87,6 +87,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn i_max(a: Self::I, b: Self::I) -> Self::I;
     /// Shifts each lane left by `n` bits.
     unsafe fn i_shl(a: Self::I, n: u32) -> Self::I;
+    /// Shifts each lane right by `n` bits; the sign follows.
+    unsafe fn i_sar(a: Self::I, n: u32) -> Self::I;
     /// The low 16 bits of each lane of `a`, the high 16 bits of `b`.
     unsafe fn i_blend16(a: Self::I, b: Self::I) -> Self::I;
     /// In each lane, the dot product of its two signed 16-bit halves.

@@ -131,6 +131,10 @@ impl Simd for Portable {
         map(a, |a| a << n)
     }
     #[inline(always)]
+    unsafe fn i_sar(a: Self::I, n: u32) -> Self::I {
+        map(a, |a| a >> n)
+    }
+    #[inline(always)]
     unsafe fn i_blend16(a: Self::I, b: Self::I) -> Self::I {
         zip(a, b, |a, b| (a & 0xffff) | (b & !0xffff))
     }

@@ -1,0 +1,336 @@
+//! A decision as it is shown: the JSON that programs read, and the lines that people read. docs/cli.md describes both.
+
+use crate::output::plain;
+use owo_colors::OwoColorize;
+use serde::Serialize;
+use zen_edge_core::decision::{Candidate, Confidence, Route, Source};
+use zen_edge_core::router::{BackendInfo, Outcome, Router};
+
+/// The answer to one prompt. Its fields are the JSON of `zen-edge route --json`: part of the interface.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct View {
+    /// The task.
+    pub task: String,
+    /// The model that should answer; `null` where none fits.
+    pub model: Option<String>,
+    /// `cloud`, `load_local`, `reuse` or `no_fit`.
+    pub route: &'static str,
+    /// The provider of a cloud model.
+    pub provider: Option<String>,
+    /// The effort to ask the model for: `fast`, `balanced` or `max`.
+    pub level: String,
+    /// What chose the model: `learned`, `rules` or `fallback`.
+    pub source: Source,
+    /// Why that source, in words.
+    pub reason: String,
+    pub confidence: Shares,
+    /// The chosen model and its two next best.
+    pub top3: Vec<Candidate>,
+    pub scores: Scores,
+    /// How many tokens were read.
+    pub tokens: usize,
+    /// Whether the prompt was longer than what was read of it.
+    pub truncated: bool,
+    pub backend: BackendInfo,
+    /// Milliseconds.
+    pub timings: Timings,
+}
+
+/// How sure the heads are, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Shares {
+    pub task: Confidence,
+    pub model: Confidence,
+}
+
+/// Everything that was weighed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scores {
+    /// The tasks by the task head, the most probable first; empty where it was not asked.
+    pub tasks: Vec<Scored>,
+    /// Every model of the catalog, the chosen one first, each with its score and, where it fell out, why.
+    pub models: Vec<Candidate>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scored {
+    pub task: String,
+    /// At the temperature that was fitted with the heads, where there is one.
+    pub probability: f32,
+    pub logit: f32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Timings {
+    pub tokenize: f64,
+    pub prefill: f64,
+    pub heads: f64,
+    pub total: f64,
+}
+
+impl Timings {
+    pub fn new(timings: &zen_edge_core::router::Timings) -> Self {
+        let ms = |time: std::time::Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+        let parts = [timings.tokenize, timings.prefill, timings.heads];
+        let [tokenize, prefill, heads] = parts.map(ms);
+        Self { tokenize, prefill, heads, total: ms(parts.iter().sum()) }
+    }
+}
+
+/// How wide a bar of 100 % is, in characters.
+const BAR: usize = 24;
+
+impl View {
+    pub fn new(router: &Router, outcome: Outcome) -> Self {
+        let tasks = outcome.logits.map(|logits| {
+            let config = router.config();
+            let temperature = config.temperature.task.unwrap_or(1.0);
+            let shares = softmax(&logits.task, temperature);
+            let rows = config.tasks.iter().zip(logits.task).zip(shares);
+            let mut tasks: Vec<Scored> = rows
+                .map(|((task, logit), probability)| Scored {
+                    task: task.name().to_owned(),
+                    probability,
+                    logit,
+                })
+                .collect();
+            tasks.sort_by(|a, b| b.logit.total_cmp(&a.logit));
+            tasks
+        });
+        let decision = outcome.decision;
+        let (route, provider) = match &decision.route {
+            Route::Reuse { .. } => ("reuse", None),
+            Route::LoadLocal { .. } => ("load_local", None),
+            Route::Cloud { provider, .. } => ("cloud", Some(provider.clone())),
+            Route::NoFit => ("no_fit", None),
+        };
+        Self {
+            task: decision.task.name().to_owned(),
+            model: decision.model().map(str::to_owned),
+            route,
+            provider,
+            level: decision.level.name().to_owned(),
+            source: decision.source,
+            reason: decision.reason.to_string(),
+            confidence: Shares { task: decision.task_confidence, model: decision.confidence },
+            top3: decision.top(3).cloned().collect(),
+            scores: Scores { tasks: tasks.unwrap_or_default(), models: decision.candidates },
+            tokens: outcome.reading.tokens,
+            truncated: outcome.reading.truncated,
+            timings: Timings::new(&outcome.reading.timings),
+            backend: outcome.reading.backend,
+        }
+    }
+
+    /// For people. Colours are in it; where they are not seen they fall off at printing.
+    pub fn lines(&self) -> Vec<String> {
+        let ids = self.top3.iter().map(|candidate| &candidate.model).chain([&self.task]);
+        let wide = ids.map(|id| plain(id).chars().count()).max().unwrap_or(0);
+        let row = |label: &str, id: &str, share: Option<f32>, first: bool| {
+            let id = format!("{:<wide$}", plain(id));
+            let id = if first { id.bold().to_string() } else { id };
+            let Some(share) = share else { return format!("{label:<6} {id}").trim_end().to_owned() };
+            let bar = bar(share);
+            let bar = if first { bar.green().to_string() } else { bar.dimmed().to_string() };
+            format!("{label:<6} {id}  {:>5.1} %  {bar}", share * 100.0)
+        };
+        let mut lines = vec![row("task", &self.task, self.confidence.task.value(), true)];
+        if self.model.is_none() {
+            lines.push("model  none fits".to_owned());
+        }
+        for (at, candidate) in self.top3.iter().enumerate() {
+            let first = at == 0 && self.model.as_ref() == Some(&candidate.model);
+            let label = if first { "model".to_owned() } else { format!("{:>5}", at + 1) };
+            let mut line = row(&label, &candidate.model, candidate.probability.map(|p| p as f32), first);
+            if self.source == Source::Learned && !candidate.trained {
+                line.push_str(&format!("  {}", "untrained row".yellow()));
+            }
+            lines.push(line);
+        }
+        if self.top3.is_empty() {
+            // Nothing is feasible: then the reasons are the answer.
+            lines.extend(self.scores.models.iter().map(|candidate| {
+                let why = candidate.why_not.map(|why| why.to_string()).unwrap_or_default();
+                format!("       {}: {}", plain(&candidate.model), plain(&why))
+            }));
+        }
+        lines.push(String::new());
+        lines.push(self.read());
+        let t = &self.timings;
+        let times = format!(
+            "{:.1} ms (tokenise {:.1}, prefill {:.1}, heads {:.1}) on {} {}, {} thread{}",
+            t.total,
+            t.tokenize,
+            t.prefill,
+            t.heads,
+            self.backend.device,
+            self.backend.isa,
+            self.backend.threads,
+            if self.backend.threads == 1 { "" } else { "s" }
+        );
+        lines.push(times.dimmed().to_string());
+        lines
+    }
+
+    /// How much was read, and who decided.
+    fn read(&self) -> String {
+        let tokens = match self.tokens {
+            1 => "1 token".to_owned(),
+            n => format!("{n} tokens"),
+        };
+        let read = match (self.truncated, self.tokens) {
+            (true, _) => format!("{tokens} read, {}", "the rest of the prompt was cut off".yellow()),
+            (false, 0) => "nothing read".to_owned(),
+            (false, _) => format!("{tokens}, all of the prompt"),
+        };
+        let decided = match self.source {
+            Source::Learned => "decided by the learned heads".to_owned(),
+            Source::Rules => format!("{}: {}", "decided by rules".yellow(), plain(&self.reason)),
+            Source::Fallback => format!("{}: {}", "the policy's default".yellow(), plain(&self.reason)),
+        };
+        let task = self.confidence.task;
+        let raw = task.raw.is_some() && task.calibrated.is_none();
+        format!("{read}; {decided}{}", if raw { "; confidences are not calibrated" } else { "" })
+    }
+}
+
+/// The softmax of `logits` divided by `temperature`.
+fn softmax(logits: &[f32], temperature: f32) -> Vec<f32> {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let shares: Vec<f64> =
+        logits.iter().map(|x| (f64::from(x - most) / f64::from(temperature)).exp()).collect();
+    let sum: f64 = shares.iter().sum();
+    shares.iter().map(|share| (share / sum) as f32).collect()
+}
+
+/// A share of [`BAR`] characters, to an eighth of one.
+fn bar(share: f32) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    // A share that is no number has no bar.
+    let eighths =
+        if share.is_finite() { (share.clamp(0.0, 1.0) * (BAR * 8) as f32).round() as usize } else { 0 };
+    format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use zen_edge_core::decision::WhyNot;
+
+    fn candidate(model: &str, probability: Option<f64>) -> Candidate {
+        Candidate {
+            model: model.into(),
+            score: probability,
+            quality: None,
+            probability,
+            cost_per_1k: 0.01,
+            latency_ms: None,
+            trained: probability.is_some(),
+            running: false,
+            feasible: true,
+            why_not: None,
+        }
+    }
+
+    fn view() -> View {
+        let top3 =
+            vec![candidate("m-large", Some(0.5)), candidate("m-small", Some(0.25)), candidate("m-new", None)];
+        View {
+            task: "code".into(),
+            model: Some("m-large".into()),
+            route: "cloud",
+            provider: Some("somebody".into()),
+            level: "balanced".into(),
+            source: Source::Learned,
+            reason: "best score".into(),
+            confidence: Shares {
+                task: Confidence { raw: Some(0.99), calibrated: Some(0.975) },
+                model: Confidence { raw: Some(0.5), calibrated: Some(0.5) },
+            },
+            scores: Scores {
+                tasks: vec![Scored { task: "code".into(), probability: 0.1, logit: 0.3 }],
+                models: top3.clone(),
+            },
+            top3,
+            tokens: 12,
+            truncated: false,
+            backend: BackendInfo { device: "cpu", isa: "avx2", threads: 2 },
+            timings: Timings::new(&zen_edge_core::router::Timings {
+                tokenize: Duration::from_micros(100),
+                prefill: Duration::from_micros(2500),
+                heads: Duration::from_micros(50),
+            }),
+        }
+    }
+
+    fn seen(view: &View) -> String {
+        anstream::adapter::strip_str(&view.lines().join("\n")).to_string()
+    }
+
+    #[test]
+    fn people_read_task_model_and_the_top_3_with_bars() {
+        let expected = "\
+task   code      97.5 %  ███████████████████████▍
+model  m-large   50.0 %  ████████████
+    2  m-small   25.0 %  ██████
+    3  m-new  untrained row
+
+12 tokens, all of the prompt; decided by the learned heads
+2.6 ms (tokenise 0.1, prefill 2.5, heads 0.1) on cpu avx2, 2 threads";
+        assert_eq!(seen(&view()), expected);
+    }
+
+    #[test]
+    fn what_is_out_of_the_ordinary_is_said() {
+        let mut odd = view();
+        odd.truncated = true;
+        odd.source = Source::Rules;
+        odd.reason = "the heads are unsure".into();
+        odd.confidence.task.calibrated = None;
+        odd.tokens = 2048;
+        odd.top3[0].model = "chosen by\u{1b}[2J a file".into();
+        let text = seen(&odd);
+        let read = "2048 tokens read, the rest of the prompt was cut off; decided by rules: the heads are unsure; \
+                    confidences are not calibrated";
+        assert!(text.contains(read), "{text}");
+        assert!(text.contains("chosen by\\u{1b}[2J a file"), "{text}");
+        odd.model = None;
+        odd.top3.clear();
+        odd.scores.models[0].why_not = Some(WhyNot::Excluded);
+        let text = seen(&odd);
+        assert!(text.contains("none fits") && text.contains("m-large: excluded"), "{text}");
+    }
+
+    #[test]
+    fn programs_read_the_same() {
+        let json = serde_json::to_value(view()).unwrap();
+        assert_eq!(json["task"], "code");
+        assert_eq!(json["model"], "m-large");
+        assert_eq!(json["source"], "learned");
+        assert_eq!(json["top3"][2]["trained"], false);
+        assert_eq!(json["timings"]["total"], 2.65);
+        assert_eq!(json["backend"]["threads"], 2);
+        assert_eq!(json["truncated"], false);
+        // Numbers are written as the floats that they are, not as their doubles.
+        assert!(serde_json::to_string(&view()).unwrap().contains("\"probability\":0.1,"));
+    }
+
+    #[test]
+    fn shares_are_a_softmax_at_a_temperature() {
+        let shares = softmax(&[1.0, 1.0], 0.2);
+        assert_eq!(shares, [0.5, 0.5]);
+        let shares = softmax(&[0.0, 2f32.ln() * 3.0], 3.0);
+        assert!((shares[1] - 2.0 / 3.0).abs() < 1e-6, "{shares:?}");
+        assert_eq!(softmax(&[-3e38, 3e38], 1.0), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn bars_stay_in_their_bounds() {
+        assert_eq!(bar(0.0), "");
+        assert_eq!(bar(1.0), "█".repeat(BAR));
+        assert_eq!(bar(7.0), bar(1.0));
+        assert_eq!(bar(f32::NAN), "");
+        assert_eq!(bar(1.0 / 192.0), "▏");
+    }
+}
