@@ -144,9 +144,9 @@ impl Scratch {
     /// Joins `symbols` until no pair is left that becomes anything.
     pub fn merge(&mut self, merges: &impl Merges, word: &[u8]) {
         if self.symbols.len() <= SHORT {
-            self.merge_short(merges, word)
+            self.merge_short(merges, word);
         } else {
-            self.merge_long(merges, word)
+            self.merge_long(merges, word);
         }
     }
 
