@@ -17,9 +17,12 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let gguf: zen_edge_core::gguf::Gguf = todo!();
+//! use std::sync::Arc;
+//! use zen_edge_core::gguf::Gguf;
+//! use zen_edge_core::source::Memory;
 //! use zen_edge_core::tokenizer::{EncodeOptions, Tokenizer};
 //!
+//! let gguf = Gguf::open(Arc::new(Memory::open("model.gguf")?))?;
 //! let tokenizer = Tokenizer::from_gguf(&gguf)?;
 //! let ids = tokenizer.encode("write a haiku", &EncodeOptions::default());
 //! assert_eq!(tokenizer.decode(&ids, false), b"write a haiku");

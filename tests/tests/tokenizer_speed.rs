@@ -108,13 +108,13 @@ fn speed() {
     let texts = texts(test);
     for name in ["qwen3", "llama3", "gemma3", "smollm2"] {
         let Some(spec) = spec(test, name) else { continue };
-        let copies: Vec<_> = (0..5).map(|_| spec.clone()).collect();
+        let copies: Vec<_> = (0..20).map(|_| spec.clone()).collect();
         let mut copies = copies.into_iter();
         let before = resident();
         let mut tokenizer = None;
         let first = best(1, || tokenizer = Some(Tokenizer::new(spec.clone()).unwrap()));
         let after = resident();
-        let load = best(5, || Tokenizer::new(copies.next().unwrap()).unwrap());
+        let load = best(20, || Tokenizer::new(copies.next().unwrap()).unwrap());
         let tokenizer = tokenizer.unwrap();
         println!(
             "\n{name}: {} tokens ready in {:.1} ms (first {:.1}), tables {:.1} MB, resident +{:.1} MB",

@@ -79,10 +79,14 @@ pub struct TokenMap {
 
 const FREE: u32 = u32::MAX;
 
+/// At most seven tenths full: a smaller table stays in the cache, which saves more than shorter runs would.
+fn slots_for(keys: usize) -> usize {
+    (keys.max(8) * 10 / 7).next_power_of_two()
+}
+
 impl TokenMap {
     pub fn with_capacity(tokens: usize) -> Self {
-        // At most half full.
-        let slots = (tokens.max(8) * 2).next_power_of_two();
+        let slots = slots_for(tokens);
         Self { slots: vec![(0, FREE); slots].into_boxed_slice() }
     }
 
@@ -147,8 +151,7 @@ pub struct MergeMap {
 
 impl MergeMap {
     pub fn with_capacity(merges: usize) -> Self {
-        // At most seven tenths full.
-        let slots = (merges.max(8) * 10 / 7).next_power_of_two();
+        let slots = slots_for(merges);
         Self { slots: vec![Merge { left: FREE, right: 0, rank: 0, id: 0 }; slots].into_boxed_slice() }
     }
 
