@@ -57,7 +57,7 @@ pub(crate) unsafe fn gelu<S: Simd>(x: S::F) -> S::F {
         let cube = S::f_mul(S::f_mul(x, x), x);
         let u = S::f_add(x, S::f_mul(S::f_splat(0.044_715), cube));
         // -2·√(2/π)
-        let e = exp::<S>(S::f_mul(S::f_splat(-1.595_769_2), u));
+        let e = exp::<S>(S::f_mul(S::f_splat(-2.0 * 0.797_884_6), u));
         S::f_div(x, S::f_add(S::f_splat(1.0), e))
     }
 }

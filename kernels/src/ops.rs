@@ -362,9 +362,15 @@ mod tests {
             });
             for (x, y) in xs.iter().zip(y) {
                 let exact = exact(f, f64::from(*x));
-                // In f64 the tanh is -1 to the bit where the sigmoid is still 1e-17.
+                // GELU's exponent is rounded before it is raised: its error grows with it. In f64 the tanh is -1 to the bit
+                // where the sigmoid is still 1e-17.
+                let exponent = if f == Activation::Gelu {
+                    f64::from(x.abs() + 0.05 * x.abs().powi(3)) * 1.6
+                } else {
+                    0.0
+                };
                 assert!(
-                    (f64::from(y) - exact).abs() <= 4e-7 * exact.abs() + 1e-15,
+                    (f64::from(y) - exact).abs() <= (4e-7 + 1.2e-7 * exponent) * exact.abs() + 1e-15,
                     "{f:?}({x}) = {y}, not {exact}"
                 );
             }
