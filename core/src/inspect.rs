@@ -1,20 +1,15 @@
 //! The facts of a file, for people and programs: what it is, what is in it, and what of it can be run here.
 
+use crate::backbone::{Architecture, parts};
 use crate::gguf::{Array, Gguf, GgufError, StringArray, Value, type_name};
 use crate::source::{Contents, Source};
 use crate::tensors::{TensorFile, TensorFileError};
+use crate::tokenizer::PreTokenizer;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zen_edge_kernels::format::BlockType;
-
-/// The architectures that the backbone runs, by their names in `general.architecture`.
-pub const ARCHITECTURES: [&str; 3] = ["qwen3", "llama", "gemma3"];
-/// The pre-tokenizers of byte-level BPE (`tokenizer.ggml.model` = `gpt2`) that the tokenizer knows, by their names in
-/// `tokenizer.ggml.pre`.
-pub const PRE_TOKENIZERS: [&str; 7] =
-    ["qwen2", "llama-bpe", "llama3", "llama-v3", "smollm", "gpt-2", "default"];
 
 /// Elements of an array that a report shows.
 const SHOWN_ELEMENTS: usize = 6;
@@ -205,7 +200,7 @@ pub struct Runnable {
 /// A reason why a file cannot be run here.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reason {
-    /// A word for programs: `architecture`, `types`, `tokenizer`, `keys`, `tensors`, `split`, `role`.
+    /// A word for programs: `architecture`, `types`, `tokenizer`, `keys`, `tensors`, `split`, `role`, `backbone`.
     pub code: &'static str,
     /// A sentence for people.
     pub message: String,
@@ -219,7 +214,7 @@ pub struct Resident {
     /// Bytes that stay in the file: the embedding, of which only the prompt's rows are read, and the output matrix, which
     /// routing never needs.
     pub left_in_file: u64,
-    /// Bytes of keys and values for 1,000 tokens of prompt, held in f32.
+    /// Bytes of keys and values for 1,000 tokens of prompt: f32, one layer's at a time.
     pub kv_per_1k_tokens: u64,
     /// Bytes of activations for 1,000 tokens that are computed at once; shorter chunks take less.
     pub activations_per_1k_tokens: u64,
@@ -450,7 +445,7 @@ fn resident(gguf: &Gguf, shapes: &Shapes) -> Option<Resident> {
     Some(Resident {
         weights: bytes(false),
         left_in_file: bytes(true),
-        kv_per_1k_tokens: kv.saturating_mul(shapes.layers?.into()).saturating_mul(TOKENS * F32),
+        kv_per_1k_tokens: kv.saturating_mul(TOKENS * F32),
         activations_per_1k_tokens: total(activations.into_iter()).saturating_mul(TOKENS * F32),
     })
 }
@@ -521,8 +516,8 @@ fn runnable(gguf: &Gguf) -> Runnable {
     {
         no("role", format!("the file holds no model, but one of general.type `{kind}`"));
     }
-    match gguf.architecture() {
-        Ok(arch) if ARCHITECTURES.contains(&arch) => {
+    match gguf.architecture().map(|arch| (arch, Architecture::from_name(arch))) {
+        Ok((arch, Some(architecture))) => {
             for key in [
                 "block_count",
                 "embedding_length",
@@ -545,7 +540,7 @@ fn runnable(gguf: &Gguf) -> Runnable {
             {
                 no("architecture", format!("a mixture of {experts} experts is not supported"));
             }
-            let missing = missing_tensors(gguf, arch);
+            let missing = missing_tensors(gguf, architecture);
             if let Some(first) = missing.first() {
                 let more = match missing.len() {
                     1 => String::new(),
@@ -554,9 +549,12 @@ fn runnable(gguf: &Gguf) -> Runnable {
                 no("tensors", format!("the tensor `{first}`{more} of the architecture {arch} is missing"));
             }
         }
-        Ok(arch) => no(
+        Ok((arch, None)) => no(
             "architecture",
-            format!("the architecture `{arch}` is not supported (supported: {})", ARCHITECTURES.join(", ")),
+            format!(
+                "the architecture `{arch}` is not supported (supported: {})",
+                Architecture::ALL.map(Architecture::name).join(", ")
+            ),
         ),
         Err(error) => no("architecture", error.to_string()),
     }
@@ -582,13 +580,13 @@ fn runnable(gguf: &Gguf) -> Runnable {
     let pre = gguf.str("tokenizer.ggml.pre");
     match (gguf.require_str("tokenizer.ggml.model"), pre) {
         (Err(error), _) | (_, Err(error)) => no("tokenizer", error.to_string()),
-        (Ok("gpt2"), Ok(Some(pre))) if PRE_TOKENIZERS.contains(&pre) => {}
+        (Ok("gpt2"), Ok(Some(pre))) if PreTokenizer::from_name(pre).is_some() => {}
         (Ok("gpt2"), Ok(pre)) => {
             let pre = pre.map_or_else(
                 || "the file does not name its pre-tokenizer (tokenizer.ggml.pre)".to_owned(),
                 |pre| format!("the pre-tokenizer `{pre}` is not known"),
             );
-            no("tokenizer", format!("{pre}; known: {}", PRE_TOKENIZERS.join(", ")));
+            no("tokenizer", format!("{pre}; known: {}", PreTokenizer::NAMES));
         }
         (Ok("llama"), _) => {}
         (Ok(model), _) => no(
@@ -601,27 +599,17 @@ fn runnable(gguf: &Gguf) -> Runnable {
     if let Err(error) = gguf.require_strings("tokenizer.ggml.tokens") {
         no("tokenizer", error.to_string());
     }
+    if reasons.is_empty()
+        && let Err(error) = crate::backbone::check(gguf)
+    {
+        reasons.push(Reason { code: "backbone", message: error.to_string() });
+    }
     Runnable { yes: reasons.is_empty(), reasons }
 }
 
 /// The tensors of an architecture that the file lacks.
-fn missing_tensors(gguf: &Gguf, arch: &str) -> Vec<String> {
-    let block: &[&str] = match arch {
-        "qwen3" => &["attn_q_norm", "attn_k_norm"],
-        "gemma3" => &["attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm"],
-        _ => &[],
-    };
-    let common = [
-        "attn_norm",
-        "attn_q",
-        "attn_k",
-        "attn_v",
-        "attn_output",
-        "ffn_norm",
-        "ffn_gate",
-        "ffn_up",
-        "ffn_down",
-    ];
+fn missing_tensors(gguf: &Gguf, architecture: Architecture) -> Vec<String> {
+    let arch = architecture.name();
     let layers = gguf.u32(&format!("{arch}.block_count")).ok().flatten().unwrap_or(0);
     let mut missing: Vec<String> = ["token_embd.weight", "output_norm.weight"]
         .into_iter()
@@ -629,9 +617,9 @@ fn missing_tensors(gguf: &Gguf, arch: &str) -> Vec<String> {
         .map(str::to_owned)
         .collect();
     for layer in 0..layers {
-        let names = common.iter().chain(block).map(|name| format!("blk.{layer}.{name}.weight"));
+        let names = parts(architecture).map(|name| format!("blk.{layer}.{name}.weight"));
         let absent: Vec<_> = names.filter(|name| gguf.tensor(name).is_none()).collect();
-        let whole = absent.len() == common.len() + block.len();
+        let whole = absent.len() == parts(architecture).count();
         missing.extend(absent);
         // A file may claim any number of layers: after one that is wholly absent the rest is not listed.
         if whole {
@@ -782,7 +770,7 @@ mod tests {
             .with("general.file_type", 15_u32)
             .with(&key("block_count"), 1_u32)
             .with(&key("context_length"), 4096_u32)
-            .with(&key("embedding_length"), 8_u32)
+            .with(&key("embedding_length"), 32_u32)
             .with(&key("feed_forward_length"), 16_u32)
             .with(&key("attention.head_count"), 2_u32)
             .with(&key("attention.head_count_kv"), 1_u32)
@@ -794,18 +782,18 @@ mod tests {
             .with("tokenizer.ggml.eos_token_id", 2_u32)
             .with("tokenizer.ggml.bos_token_id", 9_u32)
             .with("tokenizer.ggml.add_bos_token", false)
-            .f32_tensor("token_embd.weight", &[8, 3], &[0.0; 24])
-            .f32_tensor("output_norm.weight", &[8], &[1.0; 8]);
+            .f32_tensor("token_embd.weight", &[32, 3], &[0.0; 96])
+            .f32_tensor("output_norm.weight", &[32], &[1.0; 32]);
         let block: [(&str, &[u64]); 9] = [
-            ("attn_norm", &[8]),
-            ("attn_q", &[8, 8]),
-            ("attn_k", &[8, 4]),
-            ("attn_v", &[8, 4]),
-            ("attn_output", &[8, 8]),
-            ("ffn_norm", &[8]),
-            ("ffn_gate", &[8, 16]),
-            ("ffn_up", &[8, 16]),
-            ("ffn_down", &[16, 8]),
+            ("attn_norm", &[32]),
+            ("attn_q", &[32, 32]),
+            ("attn_k", &[32, 16]),
+            ("attn_v", &[32, 16]),
+            ("attn_output", &[32, 32]),
+            ("ffn_norm", &[32]),
+            ("ffn_gate", &[32, 16]),
+            ("ffn_up", &[32, 16]),
+            ("ffn_down", &[16, 32]),
         ];
         for (name, dims) in block {
             let zeros = vec![0.0; dims.iter().product::<u64>() as usize];
@@ -825,16 +813,16 @@ mod tests {
         assert_eq!((report.format, report.version, report.role), (Format::Gguf, Some(3), Role::Backbone));
         assert_eq!(report.architecture.as_deref(), Some("llama"));
         assert_eq!((report.name.as_deref(), report.file_type.as_deref()), (Some("tiny"), Some("Q4_K_M")));
-        let block = 8 + 64 + 32 + 32 + 64 + 8 + 128 + 128 + 128;
-        assert_eq!(report.parameters, 24 + 8 + block);
+        let block = 32 + 1024 + 512 + 512 + 1024 + 32 + 512 + 512 + 512;
+        assert_eq!(report.parameters, 96 + 32 + block);
         let shapes = report.shapes.as_ref().unwrap();
         assert_eq!(
             (shapes.layers, shapes.hidden, shapes.heads, shapes.kv_heads),
-            (Some(1), Some(8), Some(2), Some(1))
+            (Some(1), Some(32), Some(2), Some(1))
         );
         assert_eq!(
             (shapes.head_dim, shapes.ffn, shapes.vocab, shapes.context),
-            (Some(4), Some(16), Some(3), Some(4096))
+            (Some(16), Some(16), Some(3), Some(4096))
         );
         assert!(shapes.tied_embedding);
         assert_eq!(
@@ -842,14 +830,14 @@ mod tests {
             [TypeFacts {
                 name: "F32".into(),
                 tensors: 11,
-                parameters: 24 + 8 + block,
-                bytes: 4 * (24 + 8 + block),
+                parameters: 96 + 32 + block,
+                bytes: 4 * (96 + 32 + block),
                 supported: true
             }]
         );
         let resident = report.resident.as_ref().unwrap();
-        assert_eq!((resident.weights, resident.left_in_file), (4 * (8 + block), 4 * 24));
-        assert_eq!(resident.kv_per_1k_tokens, 1_000 * 4 * (4 + 4));
+        assert_eq!((resident.weights, resident.left_in_file), (4 * (32 + block), 4 * 96));
+        assert_eq!(resident.kv_per_1k_tokens, 1_000 * 4 * (16 + 16));
         let tokenizer = report.tokenizer.as_ref().unwrap();
         assert_eq!((tokenizer.tokens, tokenizer.merges, tokenizer.add_bos), (3, Some(1), Some(false)));
         assert_eq!(tokenizer.kinds, BTreeMap::from([("normal", 2), ("control", 1)]));

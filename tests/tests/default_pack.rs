@@ -49,10 +49,15 @@ fn c10_the_engine_reproduces_the_stored_answers() {
     for prompt in prompts {
         let text = prompt["prompt"].as_str().unwrap();
         let (ids, _) = router.encode(text, None);
-        let expected: Vec<u32> =
-            prompt["ids"].as_array().unwrap().iter().map(|id| u32::try_from(id.as_u64().unwrap()).unwrap()).collect();
+        let expected: Vec<u32> = prompt["ids"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|id| u32::try_from(id.as_u64().unwrap()).unwrap())
+            .collect();
         assert_eq!(ids, expected, "{text:?}");
-        let stored: Vec<f64> = prompt["hidden"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+        let stored: Vec<f64> =
+            prompt["hidden"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
         let ours = router.embed(text, &Request::default()).unwrap().vector;
         assert_eq!(ours.len(), stored.len());
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
@@ -70,7 +75,10 @@ fn plain_prompts_get_the_task_that_they_are() {
     for (prompt, task) in [
         ("write a python function to reverse a linked list", "code"),
         ("hi there, how are you?", "cheap_chat"),
-        ("Natalia sold 48 clips in April and half as many in May. How many clips did she sell altogether?", "math"),
+        (
+            "Natalia sold 48 clips in April and half as many in May. How many clips did she sell altogether?",
+            "math",
+        ),
     ] {
         let outcome = router.route(prompt, &Request::default()).unwrap();
         assert_eq!(outcome.decision.task.name(), task, "{prompt:?}");
@@ -170,7 +178,8 @@ fn c4_c6_a_contradicting_config_is_refused_naming_both_sides() {
 fn sixteen_callers_share_a_router() {
     let router = router(None, 2);
     let prompts: Vec<String> = (0..4).map(|i| format!("Question {i}: why does bread rise?")).collect();
-    let expected: Vec<_> = prompts.iter().map(|p| router.embed(p, &Request::default()).unwrap().vector).collect();
+    let expected: Vec<_> =
+        prompts.iter().map(|p| router.embed(p, &Request::default()).unwrap().vector).collect();
     std::thread::scope(|scope| {
         for caller in 0..16 {
             let (router, prompts, expected) = (&router, &prompts, &expected);

@@ -12,6 +12,7 @@ mod weights;
 
 pub use architecture::{Architecture, Shape};
 pub use forward::{Cancel, Context};
+pub(crate) use weights::parts;
 
 use crate::gguf::{Gguf, GgufError, TensorInfo};
 use crate::source::Source;
@@ -133,6 +134,23 @@ impl BackboneError {
             found: tensor.dims.clone(),
         }
     }
+}
+
+/// Whether a GGUF's metadata and tensors make a backbone that we run, without making it.
+///
+/// # Errors
+/// [`BackboneError`], as [`Backbone::load`] gives it.
+pub fn check(gguf: &Gguf) -> Result<(), BackboneError> {
+    let shape = Shape::read(gguf)?;
+    weights::refuse_unknown(gguf, &shape)?;
+    Plan::read(gguf, &shape)?;
+    // Where the source maps its bytes a layer's matrices cost nothing; elsewhere they would be read whole.
+    if gguf.source().view(0, 0).is_some() {
+        for layer in 0..shape.layers {
+            Layer::load(gguf, &shape, layer)?;
+        }
+    }
+    Ok(())
 }
 
 /// A loaded backbone. Shared by reference between threads; each call brings its own [`Context`] or makes one.

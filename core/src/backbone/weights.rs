@@ -25,10 +25,16 @@ pub(super) struct Layer {
     pub down: Matrix,
 }
 
-/// The parts of a layer that every architecture has, and those that only some have.
+/// The parts of a layer, of which `blk.N.PART.weight` is the tensor.
+pub(crate) fn parts(architecture: Architecture) -> impl Iterator<Item = &'static str> {
+    EVERYWHERE.into_iter().chain(extra(architecture).iter().copied())
+}
+
+/// The parts of a layer that every architecture has.
 const EVERYWHERE: [&str; 9] =
     ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"];
 
+/// Those that only some have.
 fn extra(architecture: Architecture) -> &'static [&'static str] {
     match architecture {
         Architecture::Qwen3 => &["attn_q_norm", "attn_k_norm"],
@@ -85,7 +91,7 @@ pub(super) fn refuse_unknown(gguf: &Gguf, shape: &Shape) -> Result<(), BackboneE
                     let part = part.strip_suffix(".weight").unwrap_or(part);
                     index.parse::<usize>().is_ok_and(|i| i < shape.layers)
                         && name.ends_with(".weight")
-                        && (EVERYWHERE.contains(&part) || extra(shape.architecture).contains(&part))
+                        && parts(shape.architecture).any(|known| known == part)
                 },
             ),
         };
