@@ -8,6 +8,8 @@
 
 mod architecture;
 mod forward;
+#[cfg(test)]
+mod tests;
 mod weights;
 
 pub use architecture::{Architecture, Shape};

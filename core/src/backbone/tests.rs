@@ -1,0 +1,251 @@
+//! What is refused, each with its cause; and what a context keeps.
+
+use super::*;
+use crate::gguf::testing::Builder;
+use crate::source::Memory;
+
+const LAYERS: usize = 2;
+const VOCAB: usize = 7;
+
+/// Numbers of no pattern.
+fn noise(n: usize, seed: &mut u32) -> Vec<f32> {
+    (0..n)
+        .map(|_| {
+            *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (*seed >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+/// A tiny model, with what a test changes: keys left out or added, one tensor in place of another.
+struct Model {
+    architecture: &'static str,
+    without: &'static str,
+    layers: u32,
+    swap: Option<(&'static str, Vec<u64>, Vec<f32>)>,
+    extra: Vec<(&'static str, crate::gguf::Value)>,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self { architecture: "llama", without: "", layers: LAYERS as u32, swap: None, extra: Vec::new() }
+    }
+}
+
+impl Model {
+    fn build(&self) -> Gguf {
+        let mut file = Builder::new(self.architecture);
+        let keys: [(&str, u32); 7] = [
+            ("block_count", self.layers),
+            ("context_length", 64),
+            ("embedding_length", 32),
+            ("feed_forward_length", 48),
+            ("attention.head_count", 4),
+            ("attention.head_count_kv", 2),
+            ("attention.key_length", 16),
+        ];
+        let own = |suffix: &str| format!("{}.{suffix}", self.architecture);
+        for (key, value) in keys {
+            if key != self.without && !self.extra.iter().any(|(extra, _)| *extra == key) {
+                file = file.with(&own(key), value);
+            }
+        }
+        file = file.with(&own("attention.layer_norm_rms_epsilon"), 1e-5f32);
+        for (key, value) in &self.extra {
+            file = file.with(&own(key), value.clone());
+        }
+        let mut tensors: Vec<(String, Vec<u64>)> = vec![
+            ("token_embd.weight".into(), vec![32, VOCAB as u64]),
+            ("output_norm.weight".into(), vec![32]),
+        ];
+        for layer in 0..LAYERS {
+            for (part, dims) in [
+                ("attn_norm", vec![32]),
+                ("attn_q", vec![32, 64]),
+                ("attn_k", vec![32, 32]),
+                ("attn_v", vec![32, 32]),
+                ("attn_output", vec![64, 32]),
+                ("ffn_norm", vec![32]),
+                ("ffn_gate", vec![32, 48]),
+                ("ffn_up", vec![32, 48]),
+                ("ffn_down", vec![48, 32]),
+            ] {
+                tensors.push((format!("blk.{layer}.{part}.weight"), dims));
+            }
+        }
+        let mut seed = 1;
+        for (name, dims) in tensors {
+            if name == self.without {
+                continue;
+            }
+            match &self.swap {
+                Some((swapped, dims, values)) if *swapped == name => {
+                    file = file.f32_tensor(&name, dims, values);
+                }
+                _ => {
+                    let n = dims.iter().product::<u64>() as usize;
+                    file = file.f32_tensor(&name, &dims, &noise(n, &mut seed));
+                }
+            }
+        }
+        if let Some((name, dims, values)) = &self.swap
+            && name.ends_with(".bias")
+        {
+            file = file.f32_tensor(name, dims, values);
+        }
+        Gguf::open(Arc::new(Memory::new("tiny", file.build()))).unwrap()
+    }
+
+    fn load(&self) -> Result<Backbone, BackboneError> {
+        Backbone::load(&self.build(), &BackboneOptions { threads: Some(1), ..BackboneOptions::default() })
+    }
+
+    fn error(&self) -> BackboneError {
+        let error = self.load().err().expect("it is refused");
+        assert!(check(&self.build()).is_err() || matches!(error, BackboneError::Isa(_)));
+        error
+    }
+}
+
+#[test]
+fn the_tiny_model_runs() {
+    let model = Model::default().load().unwrap();
+    assert!(check(&Model::default().build()).is_ok());
+    let vector = model.embed(&[1, 2, 3]).unwrap();
+    assert_eq!(vector.len(), 32);
+    assert_eq!(model.weight_bytes(), 4 * model.multiply_adds());
+}
+
+#[test]
+fn a8_an_architecture_that_we_do_not_run_is_named() {
+    let error = Model { architecture: "mamba", ..Model::default() }.error();
+    assert!(matches!(&error, BackboneError::Architecture { found, .. } if found == "mamba"), "{error}");
+    assert!(error.to_string().contains("qwen3"));
+}
+
+#[test]
+fn a8_a_missing_key_is_named_with_the_architecture_before_it() {
+    let error = Model { without: "block_count", ..Model::default() }.error();
+    assert!(
+        matches!(error, BackboneError::Gguf(_)) && error.to_string().contains("llama.block_count"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a9_a_missing_tensor_is_found_at_load() {
+    let error = Model { without: "blk.1.ffn_up.weight", ..Model::default() }.error();
+    assert!(error.to_string().contains("blk.1.ffn_up.weight"), "{error}");
+    // A claim of more layers than there are ends at the first that is absent.
+    let error = Model { layers: 4000, ..Model::default() }.error();
+    assert!(error.to_string().contains("blk.2."), "{error}");
+}
+
+#[test]
+fn values_that_cannot_be_are_refused_with_the_key() {
+    use crate::gguf::Value;
+    let cases: [(&'static str, Value); 9] = [
+        ("block_count", Value::U32(0)),
+        ("block_count", Value::U32(5000)),
+        ("embedding_length", Value::U32(u32::MAX)),
+        ("attention.head_count_kv", Value::U32(3)),
+        ("attention.key_length", Value::U32(20)),
+        ("attention.value_length", Value::U32(32)),
+        ("rope.freq_base", Value::F32(f32::NAN)),
+        ("rope.dimension_count", Value::U32(18)),
+        ("rope.scaling.type", Value::String("yarn".into())),
+    ];
+    for (key, value) in cases {
+        let error = Model { extra: vec![(key, value)], ..Model::default() }.error();
+        assert!(
+            matches!(&error, BackboneError::Impossible { key: named, .. } if named.ends_with(key)),
+            "{key}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_tensor_of_another_shape_is_refused_with_both_shapes() {
+    let swap = Some(("blk.0.attn_k.weight", vec![32, 16], vec![0.0; 512]));
+    let error = Model { swap, ..Model::default() }.error();
+    assert!(
+        matches!(&error, BackboneError::TensorShape { tensor, expected, found, .. }
+            if tensor == "blk.0.attn_k.weight" && *expected == [32, 32] && *found == [32, 16]),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_tensor_that_would_be_left_out_is_refused() {
+    let swap = Some(("blk.0.attn_q.bias", vec![64], vec![0.0; 64]));
+    let error = Model { swap, ..Model::default() }.error();
+    assert!(
+        matches!(&error, BackboneError::UnknownTensor { tensor, .. } if tensor == "blk.0.attn_q.bias"),
+        "{error}"
+    );
+}
+
+#[test]
+fn tokens_are_checked() {
+    let model = Model::default().load().unwrap();
+    assert!(matches!(model.embed(&[]), Err(BackboneError::NoTokens)));
+    assert!(matches!(model.embed(&[1, 7]), Err(BackboneError::Token { id: 7, vocab: VOCAB })));
+    assert!(matches!(model.embed_batch(&[&[1], &[]]), Err(BackboneError::NoTokens)));
+    assert!(model.embed_batch(&[]).unwrap().is_empty());
+}
+
+#[test]
+fn weights_that_are_not_finite_are_found_and_wedge_nothing() {
+    for bad in [f32::NAN, f32::INFINITY] {
+        let mut values = vec![0.5; 32 * VOCAB];
+        values[3 * 32 + 5] = bad;
+        let model =
+            Model { swap: Some(("token_embd.weight", vec![32, VOCAB as u64], values)), ..Model::default() };
+        let model = model.load().unwrap();
+        let mut context = model.context();
+        let before = model.embed_in(&mut context, &[1, 2], None).unwrap();
+        assert!(matches!(model.embed_in(&mut context, &[1, 3], None), Err(BackboneError::NotFinite)));
+        assert_eq!(model.embed_in(&mut context, &[1, 2], None).unwrap(), before);
+        assert_eq!(model.embed(&[1, 2]).unwrap(), before);
+    }
+}
+
+#[test]
+fn a_reused_prefix_gives_the_same_bits() {
+    let model = Model::default().load().unwrap();
+    let mut context = model.context();
+    for ids in [&[1u32, 2, 3, 4][..], &[1, 2, 3, 4, 5, 6], &[1, 2], &[1, 2, 6, 6, 6], &[1, 2, 6, 6, 6], &[3]]
+    {
+        assert_eq!(model.embed_in(&mut context, ids, None).unwrap(), model.embed(ids).unwrap(), "{ids:?}");
+        assert_eq!(context.tokens(), ids);
+    }
+    let cancel = Cancel::new();
+    cancel.cancel();
+    assert!(matches!(model.embed_in(&mut context, &[3, 1, 2], Some(&cancel)), Err(BackboneError::Cancelled)));
+    assert_eq!(context.tokens(), [3]);
+    assert_eq!(model.embed_in(&mut context, &[3, 1, 2], None).unwrap(), model.embed(&[3, 1, 2]).unwrap());
+}
+
+#[test]
+fn a_source_without_views_gives_the_same_bits() {
+    /// A browser's storage: bytes are read, never seen.
+    struct Far(Memory);
+    impl Source for Far {
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+            self.0.read_at(offset, buf)
+        }
+    }
+    let near = Model::default().build();
+    let mut bytes = vec![0; near.source().len() as usize];
+    near.source().read_at(0, &mut bytes).unwrap();
+    let far = Gguf::open(Arc::new(Far(Memory::new("far", bytes)))).unwrap();
+    let options = BackboneOptions { threads: Some(1), ..BackboneOptions::default() };
+    let far = Backbone::load(&far, &options).unwrap();
+    assert_eq!(far.embed(&[1, 2, 3]).unwrap(), Model::default().load().unwrap().embed(&[1, 2, 3]).unwrap());
+}
