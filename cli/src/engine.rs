@@ -113,7 +113,7 @@ impl Engine {
                 policy: None,
             },
         };
-        let options = RouterOptions { threads: args.threads(), isa: args.isa, clock: None };
+        let options = RouterOptions { threads: args.threads(), isa: args.isa, ..RouterOptions::default() };
         let router = Router::load(&pack, &options).map_err(|error| {
             let mut failure = Failure::from(error);
             // The commonest mistake has a simpler word than the two sizes that the message names.

@@ -1,6 +1,7 @@
 //! Prompt in, outcome out: tokenizer, backbone, heads and decision together.
 
 use crate::backbone::{Backbone, BackboneError, BackboneOptions, Cancel};
+use crate::cache::{self, Entry, Key, VectorCache};
 use crate::catalog::{Catalog, CatalogReport, Task};
 use crate::config::{Keep, RouterConfig};
 use crate::decision::{Absent, Binding, Context, Decision, Evidence, Learned, Limits, decide};
@@ -60,6 +61,8 @@ pub struct RouterOptions {
     pub isa: Option<Isa>,
     /// What timings are taken with; the system's clock natively, none in a browser.
     pub clock: Option<Arc<dyn Clock>>,
+    /// Bytes that the vectors of earlier prompts may take; [`cache::DEFAULT_BYTES`] where none are given, 0 keeps none.
+    pub cache_bytes: Option<usize>,
 }
 
 /// What a caller asks beside the prompt.
@@ -88,6 +91,8 @@ pub struct Reading {
     pub tokens: usize,
     /// Whether the prompt was longer than what was read.
     pub truncated: bool,
+    /// Whether the vector of an earlier, equal prompt was taken: the same bits, without a forward pass.
+    pub cached: bool,
     /// What ran.
     pub backend: BackendInfo,
     /// How long it took.
@@ -146,6 +151,7 @@ pub struct Router {
     binding: Binding,
     policy: Policy,
     clock: Arc<dyn Clock>,
+    vectors: VectorCache,
 }
 
 impl Router {
@@ -173,7 +179,8 @@ impl Router {
         config.check_backbone(backbone.hidden_size(), pooling)?;
         let tokenizer = Tokenizer::from_gguf(&gguf)?;
         let clock = options.clock.clone().unwrap_or_else(default_clock);
-        Ok(Self { backbone, tokenizer, config, heads, catalog, binding, policy, clock })
+        let vectors = VectorCache::new(options.cache_bytes.unwrap_or(cache::DEFAULT_BYTES));
+        Ok(Self { backbone, tokenizer, config, heads, catalog, binding, policy, clock, vectors })
     }
 
     /// The backbone.
@@ -212,7 +219,15 @@ impl Router {
     /// An empty prompt, and what the backbone says.
     pub fn embed(&self, prompt: &str, request: &Request<'_>) -> Result<Embedding, BackboneError> {
         let start = self.clock.now();
-        let (ids, truncated) = self.encode(prompt, request.plain_text);
+        let (text, cut) = clip(prompt, self.config.max_chars, self.config.keep);
+        let plain_text = request.plain_text.unwrap_or(self.config.plain_text);
+        let key = Key { plain_text, text: text.into() };
+        if let Some(Entry { vector, tokens, truncated }) = self.vectors.get(&key) {
+            let timings = Timings { tokenize: self.clock.now().saturating_sub(start), ..Timings::default() };
+            let reading = Reading { cached: true, ..self.reading(tokens, cut || truncated, timings) };
+            return Ok(Embedding { vector, reading });
+        }
+        let (ids, truncated) = self.encode_clipped(text, plain_text);
         let tokenized = self.clock.now();
         let vector = match request.cancel {
             Some(cancel) => self.backbone.embed_cancellable(&ids, cancel),
@@ -223,7 +238,18 @@ impl Router {
             prefill: self.clock.now().saturating_sub(tokenized),
             heads: Duration::ZERO,
         };
-        Ok(Embedding { vector, reading: self.reading(ids.len(), truncated, timings) })
+        self.vectors.put(key, Entry { vector: vector.clone(), tokens: ids.len(), truncated });
+        Ok(Embedding { vector, reading: self.reading(ids.len(), cut || truncated, timings) })
+    }
+
+    /// Forgets the vectors of earlier prompts.
+    pub fn clear_cache(&self) {
+        self.vectors.clear();
+    }
+
+    /// Earlier prompts whose vectors are kept, and the bytes they take.
+    pub fn cache_len(&self) -> (usize, usize) {
+        self.vectors.len()
     }
 
     /// Decides which model should answer a prompt.
@@ -278,22 +304,21 @@ impl Router {
     ///
     /// Characters are counted first, as the training did: Unicode scalar values, then tokens.
     pub fn encode(&self, prompt: &str, plain_text: Option<bool>) -> (Vec<u32>, bool) {
-        let options = EncodeOptions {
-            plain_text: plain_text.unwrap_or(self.config.plain_text),
-            add_bos: self.config.add_bos,
-            add_eos: self.config.add_eos,
-        };
         let (text, cut) = clip(prompt, self.config.max_chars, self.config.keep);
+        let (ids, truncated) = self.encode_clipped(text, plain_text.unwrap_or(self.config.plain_text));
+        (ids, cut || truncated)
+    }
+
+    fn encode_clipped(&self, text: &str, plain_text: bool) -> (Vec<u32>, bool) {
+        let options =
+            EncodeOptions { plain_text, add_bos: self.config.add_bos, add_eos: self.config.add_eos };
         match self.config.keep {
-            Keep::Start => {
-                let (ids, truncated) = self.tokenizer.encode_limited(text, &options, self.config.max_tokens);
-                (ids, cut || truncated)
-            }
+            Keep::Start => self.tokenizer.encode_limited(text, &options, self.config.max_tokens),
             Keep::End => {
                 let mut ids = self.tokenizer.encode(text, &options);
                 let over = ids.len().saturating_sub(self.config.max_tokens);
                 ids.drain(..over);
-                (ids, cut || over > 0)
+                (ids, over > 0)
             }
         }
     }
@@ -301,7 +326,7 @@ impl Router {
     fn reading(&self, tokens: usize, truncated: bool, timings: Timings) -> Reading {
         let backend =
             BackendInfo { device: "cpu", isa: self.backbone.isa().name(), threads: self.backbone.threads() };
-        Reading { tokens, truncated, backend, timings }
+        Reading { tokens, truncated, cached: false, backend, timings }
     }
 }
 

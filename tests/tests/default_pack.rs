@@ -21,8 +21,9 @@ fn pack() -> Pack {
     }
 }
 
+/// A router that computes every answer anew.
 fn router(isa: Option<Isa>, threads: usize) -> Router {
-    let options = RouterOptions { isa, threads: Some(threads), clock: None };
+    let options = RouterOptions { isa, threads: Some(threads), cache_bytes: Some(0), clock: None };
     Router::load(&pack(), &options).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -172,6 +173,30 @@ fn c4_c6_a_contradicting_config_is_refused_naming_both_sides() {
     let error = broken("\"hidden_size\": 256", "\"hidden_size\": 512");
     let text = error.to_string();
     assert!(text.contains("512") && text.contains("256"), "{text}");
+}
+
+#[test]
+fn a_repeated_prompt_is_looked_up_with_the_same_bits() {
+    let options = RouterOptions { threads: Some(1), ..RouterOptions::default() };
+    let router = Router::load(&pack(), &options).unwrap();
+    let first = router.route("why is the sky blue?", &Request::default()).unwrap();
+    let again = router.route("why is the sky blue?", &Request::default()).unwrap();
+    assert!(!first.reading.cached && again.reading.cached);
+    assert_eq!((&first.decision, &first.logits), (&again.decision, &again.logits));
+    assert_eq!(
+        (first.reading.tokens, first.reading.truncated),
+        (again.reading.tokens, again.reading.truncated)
+    );
+    // Special tokens taken otherwise are another prompt.
+    let plain = Request { plain_text: Some(true), ..Request::default() };
+    assert!(!router.route("why is the sky blue?", &plain).unwrap().reading.cached);
+    assert_eq!(router.cache_len().0, 2);
+    router.clear_cache();
+    assert!(!router.route("why is the sky blue?", &Request::default()).unwrap().reading.cached);
+    let forgetful = self::router(None, 1);
+    for _ in 0..2 {
+        assert!(!forgetful.route("hello", &Request::default()).unwrap().reading.cached);
+    }
 }
 
 #[test]
