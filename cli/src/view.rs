@@ -31,6 +31,8 @@ pub struct View {
     pub tokens: usize,
     /// Whether the prompt was longer than what was read of it.
     pub truncated: bool,
+    /// Whether an equal prompt was read before, and its vector taken.
+    pub cached: bool,
     pub backend: BackendInfo,
     /// Milliseconds.
     pub timings: Timings,
@@ -117,6 +119,7 @@ impl View {
             scores: Scores { tasks: tasks.unwrap_or_default(), models: decision.candidates },
             tokens: outcome.reading.tokens,
             truncated: outcome.reading.truncated,
+            cached: outcome.reading.cached,
             timings: Timings::new(&outcome.reading.timings),
             backend: outcome.reading.backend,
         }
@@ -255,6 +258,7 @@ mod tests {
             top3,
             tokens: 12,
             truncated: false,
+            cached: false,
             backend: BackendInfo { device: "cpu", isa: "avx2", threads: 2 },
             timings: Timings::new(&zen_edge_core::router::Timings {
                 tokenize: Duration::from_micros(100),
@@ -311,7 +315,7 @@ model  m-large   50.0 %  ████████████
         assert_eq!(json["top3"][2]["trained"], false);
         assert_eq!(json["timings"]["total"], 2.65);
         assert_eq!(json["backend"]["threads"], 2);
-        assert_eq!(json["truncated"], false);
+        assert_eq!((&json["truncated"], &json["cached"]), (&false.into(), &false.into()));
         // Numbers are written as the floats that they are, not as their doubles.
         assert!(serde_json::to_string(&view()).unwrap().contains("\"probability\":0.1,"));
     }
