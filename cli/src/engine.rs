@@ -184,7 +184,10 @@ impl Embedder {
                 let backend =
                     BackendInfo { device: "cpu", isa: backbone.isa().name(), threads: backbone.threads() };
                 let timings = Timings { tokenize, prefill, heads: Duration::ZERO };
-                Ok(Embedding::new(vector, Reading { tokens: ids.len(), truncated: false, backend, timings }))
+                Ok(Embedding::new(
+                    vector,
+                    Reading { tokens: ids.len(), truncated: false, cached: false, backend, timings },
+                ))
             }
         }
     }
