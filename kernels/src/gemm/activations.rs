@@ -17,7 +17,7 @@ const RATIOS: [f32; 8] = [1.0035, 0.999, 0.9945, 0.99, 0.9855, 0.981, 0.9765, 0.
 /// Rows of activations (one a token), quantised to int8 in blocks of 32 along the input dimension.
 ///
 /// For a block with the largest magnitude `m`, let `y = x · (127 / m)`. Of the roundings `q = round(y · r)` (ties to even,
-/// `|q| ≤ 127`) for the eight ratios `r` of [`RATIOS`] the one with the largest `(Σ y·q)² / Σ q²` is kept, the first of equals,
+/// `|q| ≤ 127`) for the eight ratios `r` of `RATIOS` the one with the largest `(Σ y·q)² / Σ q²` is kept, the first of equals,
 /// with `scale = (m / 127) · (Σ y·q / Σ q²)`: the least squared error that the ratio allows. `Σ y·q` runs in eight virtual
 /// lanes and the fixed tree of all reductions. A block that holds an infinity or NaN has the scale NaN, which reaches every
 /// output it touches.

@@ -1,9 +1,10 @@
 //! How long a vocabulary takes to be ready, what memory it takes, and how fast text becomes ids.
 //!
-//!     cargo test --release -p zen-edge-tests --test tokenizer_speed -- --ignored --nocapture
+//!     cargo run --release -p zen-edge-tests --example tokenizer_speed
 //!
 //! With `ZEN_EDGE_PYTHON` naming a Python that has `tokenizers`, the same texts go through it in the same run.
 
+#[path = "../tests/tokenizer_support/mod.rs"]
 mod tokenizer_support;
 
 use std::time::Instant;
@@ -101,10 +102,8 @@ fn resident() -> Option<u64> {
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn speed() {
-    let test = "tokenizer_speed::speed";
+fn main() {
+    let test = "tokenizer_speed";
     let texts = texts(test);
     for name in ["qwen3", "llama3", "gemma3", "smollm2"] {
         let Some(spec) = spec(test, name) else { continue };
