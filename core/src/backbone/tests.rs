@@ -101,7 +101,7 @@ impl Model {
     }
 
     fn error(&self) -> BackboneError {
-        let error = self.load().err().expect("it is refused");
+        let error = self.load().expect_err("it is refused");
         assert!(check(&self.build()).is_err() || matches!(error, BackboneError::Isa(_)));
         error
     }
