@@ -2,8 +2,8 @@
 
 A row is a ridge regression of the observed quality on the read-out, so a route logit is an expected reward on a 0..1
 scale and the temperature in the config turns logits into a distribution. Two rules keep it from claiming what no
-row shows: for a task in which a model has no observation, it is taken to be as good as the mean of those that have
-(or, where none has, as all others), so that price decides; and models that were never observed have `trained: false`."""
+row shows: for a task in which a model has no observation, it is taken to be as good as the mean of those that have, or, where
+none has, as any other, with up to PRICE_EDGE more for the cheaper one; and models that were never observed have `trained: false`."""
 
 import numpy as np
 
@@ -13,6 +13,15 @@ LAMBDA = 0.35  # per USD per 1k tokens, zen-router's default
 # USD per 1k tokens, the mean of input and output price. The open models' from LLMRouter's price list (recovered
 # from the profile rows: cost grows by price / 4 with each character), the other two from RouteLLM's.
 OPEN = "open-weights"
+# Where no model has an outcome (vision, long documents, small talk), the cheapest is preferred to the dearest by so much quality;
+# without it the noise of the fit decided, and "hello" went to a code model.
+PRICE_EDGE = 0.1
+# Context windows in tokens, from the makers' model cards; a model that is not listed has none on record here.
+CONTEXT = {
+    "gpt-4-1106-preview": 128000, "mixtral-8x7b-instruct-v0.1": 32768, "llama-3.1-8b-instruct": 131072, "qwen2.5-7b-instruct": 32768,
+    "gemma-2-9b-it": 8192, "codegemma-7b": 8192, "mistral-7b-instruct-v0.3": 32768, "llama-3.3-nemotron-super-49b-v1": 131072,
+    "llama3-chatqa-1.5-8b": 8192, "llama3-chatqa-1.5-70b": 8192,
+}
 
 
 def prices(profiles):
@@ -50,7 +59,9 @@ def fit(x, profiles, x_prior, prior_tasks, models, price, strength, lam=LAMBDA):
     prompts of each task, used for the no-evidence rule."""
     means = class_means(profiles, models)
     overall = np.mean([q for d in means.values() for q, _ in d.values()])
-    mu, sd = x.mean(0), x.std(0) + 1e-6
+    lp = np.log([price[m] for m in models])
+    edge = dict(zip(models, PRICE_EDGE * (lp.max() - lp) / (lp.max() - lp.min())))
+    mu, sd = x.mean(0), float(x.std(0).mean())  # one scale: the read-out's geometry is the prior
     w = np.zeros((len(models), x.shape[1]), np.float32)
     b = np.zeros(len(models), np.float32)
     for k, m in enumerate(models):
@@ -63,7 +74,7 @@ def fit(x, profiles, x_prior, prior_tasks, models, price, strength, lam=LAMBDA):
             at = [i for i, u in enumerate(prior_tasks) if u == t]
             known = [v for v, _ in means.get(t, {}).values()]
             rows.append(x_prior[at])
-            q += [float(np.mean(known)) if known else float(overall)] * len(at)
+            q += [float(np.mean(known)) if known else float(overall + edge[m] - PRICE_EDGE / 2)] * len(at)
         z = (np.concatenate(rows) - mu) / sd
         z1 = np.hstack([z, np.ones((len(z), 1))])
         reg = strength * np.eye(z1.shape[1])
