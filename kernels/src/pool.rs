@@ -1,6 +1,7 @@
 //! Threads that share a loop.
 
 use std::ops::Range;
+#[cfg(any(feature = "threads", test))]
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A set of threads over which a loop is spread. Cheap to clone; clones share the threads.
