@@ -254,7 +254,7 @@ impl Router {
 
     /// Decides which model should answer a prompt.
     ///
-    /// A blank prompt and one whose task is a fact (given, or by its media) are decided without the backbone.
+    /// A blank prompt, and a request for rules alone, are decided without the backbone.
     ///
     /// # Errors
     /// What the backbone says; [`BackboneError::Cancelled`].
