@@ -12,6 +12,7 @@
 //! * [`pack`] and [`router`] – a backbone and its heads together; prompt in, outcome out.
 
 pub mod backbone;
+pub mod bandit;
 pub mod cache;
 pub mod catalog;
 pub mod config;
