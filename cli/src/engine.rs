@@ -1,5 +1,6 @@
 //! What answers prompts: a router of the core with its parts from the command line, and the machine's state for it.
 
+use crate::ask::Asked;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::model::locate;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use zen_edge_core::backbone::{Backbone, BackboneOptions};
 use zen_edge_core::decision::{Context, MemorySnapshot};
 use zen_edge_core::gguf::Gguf;
-use zen_edge_core::pack::{LoadError, Pack, Part, files};
+use zen_edge_core::pack::{LoadError, Pack};
 use zen_edge_core::router::{BackendInfo, Reading, Request, Router, RouterOptions, Timings};
 use zen_edge_core::source::{Memory, Source};
 use zen_edge_core::tokenizer::{EncodeOptions, Tokenizer};
@@ -36,6 +37,18 @@ pub struct Args {
     plain_text: bool,
 }
 
+/// The arguments that choose a backbone with its heads.
+#[derive(clap::Args, Debug)]
+#[group(skip)]
+pub struct PackArgs {
+    #[command(flatten)]
+    pub engine: Args,
+    /// A folder with the heads that belong to the backbone: heads.safetensors, router_config.json and, where they
+    /// are there, catalog.yaml and router_policy.yaml [default: the pack inside the program]
+    #[arg(long, value_name = "DIR")]
+    pub heads: Option<PathBuf>,
+}
+
 impl Args {
     fn threads(&self) -> Option<usize> {
         self.threads.map(usize::from)
@@ -47,13 +60,9 @@ impl Args {
                 let path = locate(word)?;
                 Ok(Arc::new(Memory::open(&path).map_err(|error| Failure::file(&path, &error))?))
             }
-            None => Ok(part_inside(files::MODEL, inside::MODEL)),
+            None => Ok(inside::pack().model),
         }
     }
-}
-
-fn part_inside(name: &str, bytes: &'static [u8]) -> Arc<dyn Source> {
-    Arc::new(Memory::new(format!("default pack/{name}"), bytes))
 }
 
 /// The vector of a prompt, as `zen-edge embed --json` prints it.
@@ -93,7 +102,12 @@ pub struct Engine {
     router: Router,
     context: Context,
     plain_text: Option<bool>,
+    asked: Asked,
+    user: Option<String>,
 }
+
+/// The key of the one conversation that a run may be.
+const CONVERSATION: &str = "run";
 
 impl Engine {
     /// A backbone with heads: each from the command line, or from the default pack.
@@ -105,13 +119,7 @@ impl Engine {
         let model = args.model()?;
         let pack = match heads {
             Some(folder) => Pack::with_heads(model, folder)?,
-            None => Pack {
-                model,
-                heads: part_inside(files::HEADS, inside::HEADS),
-                config: Part::new(format!("default pack/{}", files::CONFIG), inside::CONFIG),
-                catalog: Some(Part::new(format!("default pack/{}", files::CATALOG[0]), inside::CATALOG)),
-                policy: None,
-            },
+            None => Pack { model, ..inside::pack() },
         };
         let options = RouterOptions { threads: args.threads(), isa: args.isa, ..RouterOptions::default() };
         let router = Router::load(&pack, &options).map_err(|error| {
@@ -123,11 +131,45 @@ impl Engine {
             failure
         })?;
         let context = Context { memory: memory(), ..Context::default() };
-        Ok(Self { router, context, plain_text: args.plain_text.then_some(true) })
+        let plain_text = args.plain_text.then_some(true);
+        Ok(Self { router, context, plain_text, asked: Asked::default(), user: None })
+    }
+
+    /// The router.
+    pub const fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// From now on every prompt is asked with these limits, and this user's rewards count.
+    ///
+    /// # Errors
+    /// Ids that the catalog does not have.
+    pub fn ask(&mut self, asked: Asked, user: Option<String>) -> Result<(), Failure> {
+        asked.check(self.router.catalog())?;
+        if asked.deadline_ms.is_some() {
+            // A deadline is promised by the measured speed: one pass before the first prompt.
+            self.router.warm_up().map_err(LoadError::from)?;
+        }
+        // What the caller says of the device goes before what was found.
+        let memory = asked.context.memory.or(self.context.memory);
+        self.context = Context { memory, ..asked.context.clone() };
+        (self.asked, self.user) = (asked, user);
+        Ok(())
     }
 
     fn request(&self) -> Request<'_> {
-        Request { plain_text: self.plain_text, context: self.context.clone(), ..Request::default() }
+        Request {
+            limits: self.asked.limits.clone(),
+            context: self.context.clone(),
+            task: self.asked.task,
+            has_media: self.asked.media,
+            plain_text: self.plain_text,
+            rules_only: self.asked.rules,
+            deadline_ms: self.asked.deadline_ms,
+            user: self.user.as_deref(),
+            conversation: self.asked.conversation.then_some(CONVERSATION),
+            cancel: None,
+        }
     }
 
     /// Which task the prompt is, and which model should answer it.
@@ -136,7 +178,7 @@ impl Engine {
     /// What the backbone says.
     pub fn route(&self, prompt: &str) -> Result<View, Failure> {
         let outcome = self.router.route(prompt, &self.request()).map_err(LoadError::from)?;
-        Ok(View::new(&self.router, outcome))
+        Ok(View::new(&self.router, &self.asked.limits, outcome))
     }
 }
 
@@ -186,7 +228,14 @@ impl Embedder {
                 let timings = Timings { tokenize, prefill, heads: Duration::ZERO };
                 Ok(Embedding::new(
                     vector,
-                    Reading { tokens: ids.len(), truncated: false, cached: false, backend, timings },
+                    Reading {
+                        tokens: ids.len(),
+                        reused: 0,
+                        truncated: false,
+                        cached: false,
+                        backend,
+                        timings,
+                    },
                 ))
             }
         }

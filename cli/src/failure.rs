@@ -44,6 +44,13 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// A file that cannot be written.
+    pub fn unwritable(path: &std::path::Path, error: &std::io::Error) -> Self {
+        Self::new(Exit::Other, format!("{} cannot be written: {error}", path.display()))
+    }
+}
+
 impl From<PullError> for Failure {
     fn from(error: PullError) -> Self {
         Self { exit: error.exit(), message: error.to_string() }

@@ -3,8 +3,7 @@
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::model::locate;
-use crate::output::{bytes, line, plain, table};
-use comfy_table::CellAlignment;
+use crate::output::{self, bytes, line, plain, table};
 use owo_colors::OwoColorize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -141,7 +140,7 @@ fn summary(report: &Report) -> Vec<String> {
                 [plain(&facts.name), grouped(facts.tensors), grouped(facts.parameters), grouped(facts.bytes)];
             types.add_row(row.into_iter().chain([runs.to_owned()]));
         }
-        right(&mut types, 1..4);
+        output::right(&mut types, 1..4);
         lines.push(types.trim_fmt());
     }
     lines.push(String::new());
@@ -184,16 +183,8 @@ fn tensors(report: &Report) -> String {
             tensor.offset.to_string(),
         ]);
     }
-    right(&mut list, 3..5);
+    output::right(&mut list, 3..5);
     list.trim_fmt()
-}
-
-fn right(table: &mut comfy_table::Table, columns: std::ops::Range<usize>) {
-    for at in columns {
-        if let Some(column) = table.column_mut(at) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
 }
 
 /// `1234567` as `1,234,567`.

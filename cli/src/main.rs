@@ -1,5 +1,6 @@
 //! `zen-edge`: route prompts on the device.
 
+mod ask;
 mod batch;
 mod embed;
 mod engine;
@@ -7,10 +8,13 @@ mod exit;
 mod failure;
 mod input;
 mod inspect;
+mod learn;
 mod model;
 mod output;
 mod pull;
 mod route;
+mod state;
+mod stats;
 mod view;
 
 use clap::{Parser, Subcommand};
@@ -27,7 +31,13 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// Say which task a prompt is and which model should answer it
-    Route(route::Args),
+    Route(Box<route::Args>),
+    /// Tell how an answer turned out, so that the next decision for this user is better
+    Observe(learn::ObserveArgs),
+    /// Erase what was learned from a user, or everything that is kept between runs
+    Forget(learn::ForgetArgs),
+    /// Show how prompts were decided so far, how often the heads were not asked, and what was learned
+    Stats(stats::Args),
     /// Print the vector that the heads read: the last token's hidden state, not normalised
     Embed(embed::Args),
     /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
@@ -39,6 +49,9 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Route(args) => route::run(&args),
+        Command::Observe(args) => learn::observe(&args),
+        Command::Forget(args) => learn::forget(&args),
+        Command::Stats(args) => stats::run(&args),
         Command::Embed(args) => embed::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Pull(args) => pull::run(&args).map_err(Into::into),

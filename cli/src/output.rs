@@ -37,6 +37,15 @@ pub fn table(header: &[&str]) -> comfy_table::Table {
     table
 }
 
+/// Sets columns of figures to the right.
+pub fn right(table: &mut comfy_table::Table, columns: std::ops::Range<usize>) {
+    for at in columns {
+        if let Some(column) = table.column_mut(at) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+    }
+}
+
 /// Bytes for people, in the units that disks and hubs use (1 MB = 10⁶ bytes).
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "kB", "MB", "GB", "TB"];

@@ -1,11 +1,12 @@
 //! `zen-edge route`: a task and a model for each prompt.
 
+use crate::ask;
 use crate::batch;
 use crate::engine::{self, Engine};
 use crate::failure::Failure;
 use crate::input::{self, Prompts};
 use crate::output;
-use std::path::PathBuf;
+use crate::state::State;
 
 /// The arguments of `zen-edge route`.
 #[derive(clap::Args, Debug)]
@@ -13,21 +14,53 @@ pub struct Args {
     #[command(flatten)]
     input: input::Args,
     #[command(flatten)]
-    engine: engine::Args,
-    /// A folder with the heads that belong to the backbone: heads.safetensors, router_config.json and, where they
-    /// are there, catalog.yaml and router_policy.yaml [default: the pack inside the program]
-    #[arg(long, value_name = "DIR")]
-    heads: Option<PathBuf>,
+    pack: engine::PackArgs,
     /// Print JSON, for programs (rows of JSON lines are always answered so)
     #[arg(long)]
     json: bool,
+    /// Show every model with its score, or why it fell out
+    #[arg(long, conflicts_with = "json")]
+    explain: bool,
+    /// Let this user's rewards count, and give each answer an id that `zen-edge observe` rewards
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Do not add this run to what `zen-edge stats` shows
+    #[arg(long)]
+    no_stats: bool,
+    #[command(flatten)]
+    ask: ask::Args,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     // The input first: a wrong path is told of before a model is read.
     let prompts = args.input.prompts()?;
-    let engine = Engine::open(&args.engine, args.heads.as_deref())?;
+    let asked = args.ask.read()?;
+    let mut engine = Engine::open(&args.pack.engine, args.pack.heads.as_deref())?;
+    engine.ask(asked, args.user.clone())?;
+    // What is learned is another process's too: it waits until this one has saved.
+    let learning = args.user.as_ref().map(|_| State::open()).transpose()?;
+    if let Some(state) = &learning {
+        state.load_learning(engine.router())?;
+    }
+    let answered = answer(args, prompts, &engine);
+    if let Some(state) = &learning {
+        state.save_learning(engine.router())?;
+    }
+    if !args.no_stats {
+        let counts = engine.router().stats().counts;
+        let kept = match learning {
+            Some(state) => state.add(&counts),
+            None => State::open().and_then(|state| state.add(&counts)),
+        };
+        if let Err(failure) = kept {
+            anstream::eprintln!("note: this run is not counted: {failure}; --no-stats asks for that");
+        }
+    }
+    answered
+}
+
+fn answer(args: &Args, prompts: Prompts, engine: &Engine) -> Result<(), Failure> {
     match prompts {
         Prompts::Rows { reader, name, length } => {
             batch::run(reader, &name, length, &mut std::io::stdout().lock(), |prompt| engine.route(prompt))
@@ -38,6 +71,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 output::json(&view);
             } else {
                 view.lines().iter().for_each(|text| output::line(text));
+                if args.explain {
+                    output::line("");
+                    view.explain().iter().for_each(|text| output::line(text));
+                }
             }
             Ok(())
         }

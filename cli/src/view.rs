@@ -1,14 +1,18 @@
 //! A decision as it is shown: the JSON that programs read, and the lines that people read. docs/cli.md describes both.
 
-use crate::output::plain;
+use crate::output::{self, plain};
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zen_edge_core::decision::{Candidate, Confidence, Route, Source};
+use zen_edge_core::bandit::OutcomeId;
+use zen_edge_core::decision::{Candidate, Confidence, LAMBDA, Limits, MU, Route, Source};
 use zen_edge_core::router::{BackendInfo, Outcome, Router};
 
 /// The answer to one prompt. Its fields are the JSON of `zen-edge route --json`: part of the interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct View {
+    /// What `zen-edge observe` rewards the answer by; with `--user` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<OutcomeId>,
     /// The task.
     pub task: String,
     /// The model that should answer; `null` where none fits.
@@ -23,12 +27,16 @@ pub struct View {
     pub source: Source,
     /// Why that source, in words.
     pub reason: String,
+    /// Whether a conversation was held at its model: the scores speak for another one.
+    pub held: bool,
     pub confidence: Shares,
     /// The chosen model and its two next best.
     pub top3: Vec<Candidate>,
     pub scores: Scores,
     /// How many tokens were read.
     pub tokens: usize,
+    /// Of these, the first so many were known from an earlier prompt that begins alike.
+    pub reused: usize,
     /// Whether the prompt was longer than what was read of it.
     pub truncated: bool,
     /// Whether an equal prompt was read before, and its vector taken.
@@ -48,6 +56,10 @@ pub struct Shares {
 /// Everything that was weighed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scores {
+    /// The weight of cost, for a USD a 1,000 tokens.
+    pub lambda: f64,
+    /// The weight of latency, for a second.
+    pub mu: f64,
     /// The tasks by the task head, the most probable first; empty where it was not asked.
     pub tasks: Vec<Scored>,
     /// Every model of the catalog, the chosen one first, each with its score and, where it fell out, why.
@@ -83,7 +95,7 @@ impl Timings {
 const BAR: usize = 24;
 
 impl View {
-    pub fn new(router: &Router, outcome: Outcome) -> Self {
+    pub fn new(router: &Router, limits: &Limits, outcome: Outcome) -> Self {
         let tasks = outcome.logits.map(|logits| {
             let config = router.config();
             let temperature = config.temperature.task.unwrap_or(1.0);
@@ -106,7 +118,9 @@ impl View {
             Route::Cloud { provider, .. } => ("cloud", Some(provider.clone())),
             Route::NoFit => ("no_fit", None),
         };
+        let config = router.config();
         Self {
+            outcome: outcome.id,
             task: decision.task.name().to_owned(),
             model: decision.model().map(str::to_owned),
             route,
@@ -114,10 +128,17 @@ impl View {
             level: decision.level.name().to_owned(),
             source: decision.source,
             reason: decision.reason.to_string(),
+            held: decision.pinned,
             confidence: Shares { task: decision.task_confidence, model: decision.confidence },
             top3: decision.top(3).cloned().collect(),
-            scores: Scores { tasks: tasks.unwrap_or_default(), models: decision.candidates },
+            scores: Scores {
+                lambda: limits.lambda.or(config.lambda_cost).unwrap_or(LAMBDA),
+                mu: limits.mu.or(config.mu_latency).unwrap_or(MU),
+                tasks: tasks.unwrap_or_default(),
+                models: decision.candidates,
+            },
             tokens: outcome.reading.tokens,
+            reused: outcome.reading.reused,
             truncated: outcome.reading.truncated,
             cached: outcome.reading.cached,
             timings: Timings::new(&outcome.reading.timings),
@@ -172,6 +193,47 @@ impl View {
             if self.backend.threads == 1 { "" } else { "s" }
         );
         lines.push(times.dimmed().to_string());
+        if let Some(outcome) = self.outcome {
+            lines.push(format!("reward it by: zen-edge observe {outcome} --quality 0…1"));
+        }
+        lines
+    }
+
+    /// Every model with its score, or why it fell out. For people.
+    pub fn explain(&self) -> Vec<String> {
+        let mut lines = vec![match self.source {
+            Source::Learned => format!(
+                "score = quality − {} · cost − {} · latency; quality is the head's probability{}",
+                self.scores.lambda,
+                self.scores.mu,
+                if self.outcome.is_some() { ", corrected by this user's rewards" } else { "" }
+            ),
+            Source::Rules | Source::Fallback => {
+                "score = 1 / place in the order: the policy's preference, the models of the task, the general ones".into()
+            }
+        }];
+        let mut table = output::table(&["", "model", "score", "p", "$ / 1k tokens", "latency", "why not"]);
+        for (at, candidate) in self.scores.models.iter().enumerate() {
+            let chosen = at == 0 && self.model.as_ref() == Some(&candidate.model);
+            let figure =
+                |value: Option<f64>, digits| value.map_or("–".to_owned(), |v| format!("{v:.digits$}"));
+            let why = candidate.why_not.map(|why| plain(&why.to_string())).unwrap_or_default();
+            let place = if chosen { "▶".into() } else { format!("{}", at + 1) };
+            table.add_row([
+                place,
+                plain(&candidate.model),
+                figure(candidate.score, 3),
+                figure(candidate.probability, 3),
+                format!("{}", candidate.cost_per_1k),
+                candidate.latency_ms.map_or("–".to_owned(), |ms| format!("{ms:.0} ms")),
+                why,
+            ]);
+        }
+        output::right(&mut table, 2..6);
+        lines.extend(table.to_string().lines().map(str::to_owned));
+        if self.held {
+            lines.push("The conversation is held at its model: a switch throws its cache away.".into());
+        }
         lines
     }
 
@@ -186,6 +248,7 @@ impl View {
             (false, 0) => "nothing read".to_owned(),
             (false, _) => format!("{tokens}, all of the prompt"),
         };
+        let read = if self.reused > 0 { format!("{read} ({} known already)", self.reused) } else { read };
         let decided = match self.source {
             Source::Learned => "decided by the learned heads".to_owned(),
             Source::Rules => format!("{}: {}", "decided by rules".yellow(), plain(&self.reason)),
@@ -240,6 +303,7 @@ mod tests {
         let top3 =
             vec![candidate("m-large", Some(0.5)), candidate("m-small", Some(0.25)), candidate("m-new", None)];
         View {
+            outcome: None,
             task: "code".into(),
             model: Some("m-large".into()),
             route: "cloud",
@@ -247,16 +311,20 @@ mod tests {
             level: "balanced".into(),
             source: Source::Learned,
             reason: "best score".into(),
+            held: false,
             confidence: Shares {
                 task: Confidence { raw: Some(0.99), calibrated: Some(0.975) },
                 model: Confidence { raw: Some(0.5), calibrated: Some(0.5) },
             },
             scores: Scores {
+                lambda: 0.35,
+                mu: 0.15,
                 tasks: vec![Scored { task: "code".into(), probability: 0.1, logit: 0.3 }],
                 models: top3.clone(),
             },
             top3,
             tokens: 12,
+            reused: 0,
             truncated: false,
             cached: false,
             backend: BackendInfo { device: "cpu", isa: "avx2", threads: 2 },
@@ -304,6 +372,24 @@ model  m-large   50.0 %  ████████████
         odd.scores.models[0].why_not = Some(WhyNot::Excluded);
         let text = seen(&odd);
         assert!(text.contains("none fits") && text.contains("m-large: excluded"), "{text}");
+    }
+
+    #[test]
+    fn an_explanation_shows_every_model_and_why() {
+        let mut view = view();
+        view.scores.models[2].why_not = Some(WhyNot::Untrained);
+        let text = anstream::adapter::strip_str(&view.explain().join("\n")).to_string();
+        assert!(
+            text.starts_with("score = quality − 0.35 · cost − 0.15 · latency; quality is the head's"),
+            "{text}"
+        );
+        let row = |model: &str| text.lines().find(|line| line.contains(model)).unwrap();
+        assert!(row("m-large").contains('▶') && row("m-large").contains("0.500"), "{text}");
+        assert!(row("m-new").contains("its route row has seen no data"), "{text}");
+        view.source = Source::Rules;
+        view.held = true;
+        let text = view.explain().join("\n");
+        assert!(text.starts_with("score = 1 / place") && text.contains("held at its model"), "{text}");
     }
 
     #[test]

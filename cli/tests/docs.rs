@@ -150,6 +150,7 @@ fn run(page: &Path) -> usize {
             .current_dir(dir.path())
             .env("PATH", &path)
             .env("ZEN_EDGE_CACHE", dir.path().join("cache"))
+            .env("ZEN_EDGE_STATE", dir.path().join("state"))
             .env("HF_ENDPOINT", hub.url(""))
             .env("NO_PROXY", "127.0.0.1")
             .env("COLUMNS", "110")

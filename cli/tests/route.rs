@@ -14,6 +14,7 @@ fn zen_edge(words: &[&str], stdin: &[u8]) -> Ran {
     let mut child = Command::new(env!("CARGO_BIN_EXE_zen-edge"))
         .args(words)
         .env("ZEN_EDGE_CACHE", env!("CARGO_TARGET_TMPDIR"))
+        .env("ZEN_EDGE_STATE", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

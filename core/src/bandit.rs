@@ -318,6 +318,12 @@ impl Bandit {
         id
     }
 
+    /// The route row of an outcome that waits for its reward.
+    #[must_use]
+    pub fn waiting(&self, outcome: OutcomeId) -> Option<usize> {
+        self.pending.iter().find(|pending| pending.id == outcome).map(|pending| pending.row)
+    }
+
     /// Learns the quality (0 to 1) that an outcome turned out to have. Rewards may come late, in any order, or never.
     ///
     /// What lies outside [`QUALITY_RANGE`] is clamped.

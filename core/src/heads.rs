@@ -8,9 +8,8 @@
 //! `((0+4)+(2+6))+((1+5)+(3+7))`, without fused multiply-add: logits have the same bits on every machine.
 
 use crate::config::RouterConfig;
-use crate::source::{Memory, Source};
+use crate::source::Memory;
 use crate::tensors::{Dtype, TensorFile, TensorFileError};
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -277,7 +276,13 @@ impl Heads {
                 TrainedMask::Derived(norms.map(|n| n > TRAINED_ROW_NORM).collect())
             }
         };
-        let sha256 = sha256(&**file.source())?;
+        let source = &**file.source();
+        let sha256 = crate::source::sha256(source).map_err(|error| TensorFileError::Io {
+            file: source.name().to_owned(),
+            offset: 0,
+            len: source.len(),
+            source: error,
+        })?;
         if let Some(expected) = &config.heads_sha256
             && *expected != sha256
         {
@@ -397,35 +402,6 @@ fn values(
         Some(index) => Err(HeadsError::NotFinite { name: name(), tensor, index, value: values[index] }),
         None => Ok(values),
     }
-}
-
-/// The SHA-256 of a whole file. Heads are a megabyte; the window keeps a large file out of memory.
-fn sha256(source: &dyn Source) -> Result<String, HeadsError> {
-    let mut digest = Sha256::new();
-    let mut window = vec![0; 1 << 16];
-    let mut offset = 0;
-    while offset < source.len() {
-        let part =
-            &mut window[..usize::try_from(source.len() - offset).map_or(1 << 16, |left| left.min(1 << 16))];
-        source.read_at(offset, part).map_err(|error| TensorFileError::Io {
-            file: source.name().to_owned(),
-            offset,
-            len: part.len() as u64,
-            source: error,
-        })?;
-        digest.update(&*part);
-        offset += part.len() as u64;
-    }
-    Ok(hex(&digest.finalize()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes
-        .iter()
-        .flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]])
-        .map(char::from)
-        .collect()
 }
 
 #[cfg(test)]

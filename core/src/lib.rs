@@ -8,6 +8,7 @@
 //! * [`backbone`] – a prompt's token ids to the last token's hidden state.
 //! * [`config`] and [`heads`] – `router_config.json` and the linear heads: hidden state to logits and features.
 //! * [`catalog`], [`rules`], [`policy`], [`decision`] – logits, limits and context to a decision with reasons.
+//! * [`bandit`] – what a user's rewards teach.
 //! * [`cache`] – vectors of prompts that were read before.
 //! * [`pack`] and [`router`] – a backbone and its heads together; prompt in, outcome out.
 

@@ -1,144 +1,68 @@
 //! Prompt in, outcome out: tokenizer, backbone, heads and decision together.
+//!
+//! A [`Router`] is loaded once and shared by reference between threads. What it remembers is bounded and can be erased:
+//!
+//! | what | keyed by | erased by |
+//! |---|---|---|
+//! | vectors of earlier prompts, with their text | the prompt | [`Router::clear_cache`] |
+//! | keys and values of earlier prompts, with their token ids | what they begin with | [`Router::clear_cache`] |
+//! | the model of a conversation | [`Request::conversation`] | [`Router::forget_conversation`] |
+//! | what a user's rewards taught, without any text | [`Request::user`] | [`Router::forget_user`] |
+//! | counts | | they end with the router |
 
-use crate::backbone::{Backbone, BackboneError, BackboneOptions, Cancel};
+mod clock;
+mod learning;
+mod prefixes;
+mod session;
+mod speed;
+mod stats;
+mod types;
+
+#[cfg(not(target_family = "wasm"))]
+pub use clock::SystemClock;
+pub use clock::{Clock, NoClock};
+pub use learning::ObserveError;
+pub use prefixes::DEFAULT_BYTES as PREFIX_BYTES;
+pub use session::Session;
+pub use stats::{Counts, Held, RouterStats};
+pub use types::{BackendInfo, Embedding, Outcome, Reading, Request, Reward, RouterOptions, Timings};
+
+use crate::backbone::{Backbone, BackboneError, BackboneOptions, Cancel, Context, Interrupt};
+use crate::bandit::Bandit;
 use crate::cache::{self, Entry, Key, VectorCache};
-use crate::catalog::{Catalog, CatalogReport, Task};
-use crate::config::{Keep, RouterConfig};
-use crate::decision::{Absent, Binding, Context, Decision, Evidence, Learned, Limits, decide};
+use crate::catalog::{Catalog, CatalogReport};
+use crate::config::{Keep, RouterConfig, Temperature};
+use crate::decision::session::{Conversation, PATIENCE, hold};
+use crate::decision::{Absent, Binding, Decision, Evidence, Learned, Speed, check_deadline, decide};
 use crate::gguf::Gguf;
-use crate::heads::{Heads, HeadsError, Logits};
+use crate::heads::{Heads, HeadsError};
 use crate::pack::{LoadError, Pack};
 use crate::policy::Policy;
 use crate::rules::{self, RuleSet};
 use crate::tensors::TensorFile;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
-use serde::Serialize;
-use std::sync::Arc;
+use lru::LruCache;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use zen_edge_kernels::isa::Isa;
 
-/// A clock that only goes forward. A browser has no `Instant`: it hands in its own.
-pub trait Clock: Send + Sync {
-    /// The time since any fixed moment.
-    fn now(&self) -> Duration;
-}
+/// Conversations that are remembered; of more, those that spoke last.
+const CONVERSATIONS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// The system's monotonic clock.
-#[cfg(not(target_family = "wasm"))]
-#[derive(Debug)]
-pub struct SystemClock(std::time::Instant);
-
-#[cfg(not(target_family = "wasm"))]
-impl Default for SystemClock {
-    fn default() -> Self {
-        Self(std::time::Instant::now())
-    }
-}
-
-#[cfg(not(target_family = "wasm"))]
-impl Clock for SystemClock {
-    fn now(&self) -> Duration {
-        self.0.elapsed()
-    }
-}
-
-/// A clock that stands still: every timing is zero.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoClock;
-
-impl Clock for NoClock {
-    fn now(&self) -> Duration {
-        Duration::ZERO
-    }
-}
-
-/// How a router runs.
-#[derive(Clone, Default)]
-pub struct RouterOptions {
-    /// Threads; as many as the process may use where none are given.
-    pub threads: Option<usize>,
-    /// The instruction set; the best of this processor where none is given.
-    pub isa: Option<Isa>,
-    /// What timings are taken with; the system's clock natively, none in a browser.
-    pub clock: Option<Arc<dyn Clock>>,
-    /// Bytes that the vectors of earlier prompts may take; [`cache::DEFAULT_BYTES`] where none are given, 0 keeps none.
-    pub cache_bytes: Option<usize>,
-}
-
-/// What a caller asks beside the prompt.
-#[derive(Default)]
-pub struct Request<'a> {
-    /// What a model may cost and must be able to do.
-    pub limits: Limits,
-    /// The state of the device and of the world.
-    pub context: Context,
-    /// The task, where the caller knows it.
-    pub task: Option<Task>,
-    /// Whether an image, a sound or a film goes with the prompt.
-    pub has_media: bool,
-    /// Whether special tokens that stand in the prompt are plain text; the config's word where none is given.
-    pub plain_text: Option<bool>,
-    /// Answer by rules, without the backbone.
-    pub rules_only: bool,
-    /// Stops the forward pass.
-    pub cancel: Option<&'a Cancel>,
-}
-
-/// What was read of a prompt, and how long it took.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Reading {
-    /// Tokens that the backbone read.
-    pub tokens: usize,
-    /// Whether the prompt was longer than what was read.
-    pub truncated: bool,
-    /// Whether the vector of an earlier, equal prompt was taken: the same bits, without a forward pass.
-    pub cached: bool,
-    /// What ran.
-    pub backend: BackendInfo,
-    /// How long it took.
-    pub timings: Timings,
-}
-
-/// What ran.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BackendInfo {
-    /// The device: `cpu`.
-    pub device: &'static str,
-    /// The instruction set of the kernels.
-    pub isa: &'static str,
-    /// Threads.
-    pub threads: usize,
-}
-
-/// Where the time went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Timings {
-    /// Text to token ids.
-    pub tokenize: Duration,
-    /// Token ids to the hidden state.
-    pub prefill: Duration,
-    /// Hidden state to logits, and the decision.
-    pub heads: Duration,
-}
-
-/// The last token's hidden state.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Embedding {
-    /// After the final norm, not normalised: `hidden_size` values.
-    pub vector: Vec<f32>,
-    /// What was read.
-    pub reading: Reading,
-}
-
-/// The answer to one prompt.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// The decision, with every candidate and why.
-    pub decision: Decision,
-    /// What the heads said; `None` where they were not asked, and the decision says why.
-    pub logits: Option<Logits>,
-    /// What was read.
-    pub reading: Reading,
+/// Whether the confidences are probabilities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Calibration {
+    /// Temperatures were fitted with the heads, and hold for this backbone.
+    Fitted,
+    /// The config has none.
+    Absent,
+    /// They were fitted to another backbone's vectors: they are left out.
+    OtherBackbone {
+        /// The SHA-256 of the file that they belong to.
+        fitted: String,
+        /// That of the file that was loaded.
+        loaded: String,
+    },
 }
 
 /// A loaded router. Shared by reference between threads.
@@ -146,12 +70,70 @@ pub struct Router {
     backbone: Backbone,
     tokenizer: Tokenizer,
     config: RouterConfig,
+    calibration: Calibration,
     heads: Heads,
     catalog: Catalog,
     binding: Binding,
     policy: Policy,
     clock: Arc<dyn Clock>,
     vectors: VectorCache,
+    prefixes: prefixes::Prefixes,
+    speed: speed::SpeedMeter,
+    counts: stats::Counter,
+    conversations: Mutex<LruCache<String, Conversation>>,
+    bandit: Mutex<Bandit>,
+}
+
+/// Where a prompt's keys and values are kept.
+enum Place<'a> {
+    /// With those of other prompts, under one bound.
+    Pool,
+    /// In a typing session's own context.
+    Own(&'a mut Context),
+}
+
+/// How a prompt is answered.
+struct Manner<'a> {
+    place: Place<'a>,
+    /// Makes the answer stale.
+    stale: Option<&'a Cancel>,
+    /// Whether the answer is one of a text that is still being typed: nothing is remembered of it but its vector.
+    draft: bool,
+}
+
+impl Manner<'_> {
+    const PLAIN: Self = Self { place: Place::Pool, stale: None, draft: false };
+}
+
+/// Why there is no vector.
+enum Missed {
+    Backbone(BackboneError),
+    Unread(Absent),
+}
+
+impl From<BackboneError> for Missed {
+    fn from(error: BackboneError) -> Self {
+        Self::Backbone(error)
+    }
+}
+
+/// Ends a pass when its caller, a newer text or the clock says so.
+struct Until<'a> {
+    cancels: [Option<&'a Cancel>; 2],
+    clock: &'a dyn Clock,
+    deadline: Option<Duration>,
+}
+
+impl Until<'_> {
+    fn cancelled(&self) -> bool {
+        self.cancels.iter().flatten().any(|cancel| cancel.is_cancelled())
+    }
+}
+
+impl Interrupt for Until<'_> {
+    fn stops(&self) -> bool {
+        self.cancelled() || self.deadline.is_some_and(|at| self.clock.now() >= at)
+    }
 }
 
 impl Router {
@@ -161,13 +143,12 @@ impl Router {
     /// [`LoadError`], by part and cause.
     pub fn load(pack: &Pack, options: &RouterOptions) -> Result<Self, LoadError> {
         // The small parts first: what contradicts them need not be read.
-        let config = RouterConfig::parse(&pack.config.bytes, &pack.config.name)?;
+        let mut config = RouterConfig::parse(&pack.config.bytes, &pack.config.name)?;
         let heads = Heads::load(&TensorFile::open(pack.heads.clone()).map_err(HeadsError::from)?, &config)?;
         let catalog = match &pack.catalog {
             Some(part) => Catalog::parse(&part.bytes, &part.name)?,
             None => Catalog::of_ids(&config)?,
         };
-        let binding = Binding::new(&config, heads.trained(), &catalog)?;
         let policy = match &pack.policy {
             Some(part) => Policy::parse(&part.bytes, &part.name)?,
             None => Policy::default(),
@@ -178,9 +159,29 @@ impl Router {
         let pooling = gguf.u32(&format!("{}.pooling_type", gguf.architecture()?))?;
         config.check_backbone(backbone.hidden_size(), pooling)?;
         let tokenizer = Tokenizer::from_gguf(&gguf)?;
-        let clock = options.clock.clone().unwrap_or_else(default_clock);
-        let vectors = VectorCache::new(options.cache_bytes.unwrap_or(cache::DEFAULT_BYTES));
-        Ok(Self { backbone, tokenizer, config, heads, catalog, binding, policy, clock, vectors })
+        let calibration = calibration(&config, pack)?;
+        if let Calibration::OtherBackbone { .. } = calibration {
+            config.temperature = Temperature::default();
+        }
+        let binding = Binding::new(&config, heads.trained(), &catalog)?;
+        let bandit = Bandit::new(learning::arms(&config, &heads), options.bandit.clone());
+        Ok(Self {
+            backbone,
+            tokenizer,
+            config,
+            calibration,
+            heads,
+            catalog,
+            binding,
+            policy,
+            clock: options.clock.clone().unwrap_or_else(clock::default_clock),
+            vectors: VectorCache::new(options.cache_bytes.unwrap_or(cache::DEFAULT_BYTES)),
+            prefixes: prefixes::Prefixes::new(options.prefix_bytes.unwrap_or(PREFIX_BYTES)),
+            speed: speed::SpeedMeter::default(),
+            counts: stats::Counter::default(),
+            conversations: Mutex::new(LruCache::new(CONVERSATIONS)),
+            bandit: Mutex::new(bandit),
+        })
     }
 
     /// The backbone.
@@ -193,9 +194,14 @@ impl Router {
         &self.tokenizer
     }
 
-    /// The config.
+    /// The config. Its temperatures are those that are used: none where they belong to another backbone.
     pub const fn config(&self) -> &RouterConfig {
         &self.config
+    }
+
+    /// Whether the confidences are probabilities.
+    pub const fn calibration(&self) -> &Calibration {
+        &self.calibration
     }
 
     /// The heads.
@@ -213,72 +219,130 @@ impl Router {
         self.catalog.report(Some((&self.config, self.heads.trained().rows())))
     }
 
-    /// The last token's hidden state of a prompt, by the config's token and length contract.
+    /// What the router has done and what it holds.
+    pub fn stats(&self) -> RouterStats {
+        let counts = self.counts.get();
+        RouterStats {
+            fallback_rate: counts.fallback_rate(),
+            counts,
+            cache: self.vectors.len().into(),
+            prefixes: self.prefixes.len().into(),
+            conversations: lock(&self.conversations).len(),
+            speed: self.speed(),
+            bandit: self.bandit().stats(),
+        }
+    }
+
+    /// How fast the backbone reads on this device, from the passes so far; `None` before the first.
+    pub fn speed(&self) -> Option<Speed> {
+        self.speed.get()
+    }
+
+    /// Measures the speed by one short pass, so that a deadline can be promised before the first prompt. Call it after
+    /// loading, off the thread that draws.
+    ///
+    /// # Errors
+    /// What the backbone says.
+    pub fn warm_up(&self) -> Result<Option<Speed>, BackboneError> {
+        let ids: Vec<u32> = (0..16.min(self.backbone.shape().vocab as u32)).collect();
+        // The first pass over a mapped file pays for its pages: the second one is what is to come.
+        self.backbone.embed(&ids)?;
+        let start = self.clock.now();
+        self.backbone.embed(&ids)?;
+        self.speed.add(ids.len(), self.clock.now().saturating_sub(start));
+        Ok(self.speed())
+    }
+
+    /// The last token's hidden state of a prompt, by the config's token and length contract. Of the request, only how
+    /// special tokens are taken and what cancels count.
     ///
     /// # Errors
     /// An empty prompt, and what the backbone says.
     pub fn embed(&self, prompt: &str, request: &Request<'_>) -> Result<Embedding, BackboneError> {
-        let start = self.clock.now();
-        let (text, cut) = clip(prompt, self.config.max_chars, self.config.keep);
-        let plain_text = request.plain_text.unwrap_or(self.config.plain_text);
-        let key = Key { plain_text, text: text.into() };
-        if let Some(Entry { vector, tokens, truncated }) = self.vectors.get(&key) {
-            let timings = Timings { tokenize: self.clock.now().saturating_sub(start), ..Timings::default() };
-            let reading = Reading { cached: true, ..self.reading(tokens, cut || truncated, timings) };
-            return Ok(Embedding { vector, reading });
-        }
-        let (ids, truncated) = self.encode_clipped(text, plain_text);
-        let tokenized = self.clock.now();
-        let vector = match request.cancel {
-            Some(cancel) => self.backbone.embed_cancellable(&ids, cancel),
-            None => self.backbone.embed(&ids),
-        }?;
-        let timings = Timings {
-            tokenize: tokenized.saturating_sub(start),
-            prefill: self.clock.now().saturating_sub(tokenized),
-            heads: Duration::ZERO,
+        let timeless = Request {
+            plain_text: request.plain_text,
+            cancel: request.cancel,
+            deadline_ms: None,
+            ..Request::default()
         };
-        self.vectors.put(key, Entry { vector: vector.clone(), tokens: ids.len(), truncated });
-        Ok(Embedding { vector, reading: self.reading(ids.len(), cut || truncated, timings) })
-    }
-
-    /// Forgets the vectors of earlier prompts.
-    pub fn clear_cache(&self) {
-        self.vectors.clear();
-    }
-
-    /// Earlier prompts whose vectors are kept, and the bytes they take.
-    pub fn cache_len(&self) -> (usize, usize) {
-        self.vectors.len()
+        match self.read(prompt, &timeless, Manner::PLAIN) {
+            Ok(embedding) => Ok(embedding),
+            Err(Missed::Backbone(error)) => Err(error),
+            // Without a deadline none is missed.
+            Err(Missed::Unread(_)) => Err(BackboneError::Cancelled),
+        }
     }
 
     /// Decides which model should answer a prompt.
     ///
-    /// A blank prompt, and a request for rules alone, are decided without the backbone.
+    /// A blank prompt, a request for rules alone and one whose deadline the heads cannot keep are decided by rules.
     ///
     /// # Errors
     /// What the backbone says; [`BackboneError::Cancelled`].
     pub fn route(&self, prompt: &str, request: &Request<'_>) -> Result<Outcome, BackboneError> {
+        self.answer(prompt, request, Manner::PLAIN)
+    }
+
+    fn answer(
+        &self,
+        prompt: &str,
+        request: &Request<'_>,
+        manner: Manner<'_>,
+    ) -> Result<Outcome, BackboneError> {
         let start = self.clock.now();
-        let blank = prompt.trim().is_empty();
-        let absent = match (request.rules_only, blank) {
+        let draft = manner.draft;
+        let absent = match (request.rules_only, prompt.trim().is_empty()) {
             (true, _) => Some(Absent::RulesOnly),
             (_, true) => Some(Absent::EmptyInput),
             _ => None,
         };
-        if let Some(absent) = absent {
-            let decision = self.decide(prompt, request, None, Err(absent));
-            let timings = Timings { heads: self.clock.now().saturating_sub(start), ..Timings::default() };
-            return Ok(Outcome { decision, logits: None, reading: self.reading(0, false, timings) });
-        }
-        let Embedding { vector, mut reading } = self.embed(prompt, request)?;
-        let embedded = self.clock.now();
+        let read = match absent {
+            Some(absent) => Err(Missed::Unread(absent)),
+            None => self.read(prompt, request, manner),
+        };
+        let outcome = match read {
+            Err(Missed::Backbone(error)) => {
+                self.counts.with(|counts| match error {
+                    BackboneError::Cancelled => counts.cancelled += 1,
+                    _ => counts.failed += 1,
+                });
+                return Err(error);
+            }
+            Err(Missed::Unread(absent)) => {
+                let decision = self.decide(prompt, request, None, Err(absent));
+                let decision = self.converse(decision, request, draft);
+                let timings = Timings { heads: self.clock.now().saturating_sub(start), ..Timings::default() };
+                Outcome { id: None, decision, logits: None, reading: self.reading(0, timings) }
+            }
+            Ok(embedding) => self.judge(prompt, request, embedding, draft)?,
+        };
+        self.counts.decided(&outcome.decision);
+        Ok(outcome)
+    }
+
+    /// From a vector to an outcome.
+    fn judge(
+        &self,
+        prompt: &str,
+        request: &Request<'_>,
+        embedding: Embedding,
+        draft: bool,
+    ) -> Result<Outcome, BackboneError> {
+        let Embedding { vector, mut reading } = embedding;
+        let start = self.clock.now();
         let logits = self.heads.logits(&vector).map_err(|_| BackboneError::NotFinite)?;
-        let learned = Learned { binding: &self.binding, logits: &logits, quality: None };
+        let estimate = request.user.and_then(|user| self.estimate(user, &vector, &logits));
+        let quality = estimate.as_ref().map(|estimate| &*estimate.quality);
+        let learned = Learned { binding: &self.binding, logits: &logits, quality };
         let tokens = (!reading.truncated).then_some(reading.tokens as u64);
         let decision = self.decide(prompt, request, tokens, Ok(learned));
-        reading.timings.heads = self.clock.now().saturating_sub(embedded);
-        Ok(Outcome { decision, logits: Some(logits), reading })
+        let decision = self.converse(decision, request, draft);
+        let id = match (request.user, &estimate) {
+            (Some(user), Some(estimate)) if !draft => self.record(user, &decision, estimate),
+            _ => None,
+        };
+        reading.timings.heads = self.clock.now().saturating_sub(start);
+        Ok(Outcome { id, decision, logits: Some(logits), reading })
     }
 
     fn decide(
@@ -298,6 +362,112 @@ impl Router {
         let evidence =
             Evidence { rules: rules::classify(RuleSet::Ours, &asked), has_media: request.has_media, heads };
         decide(&evidence, &self.catalog, &self.policy, &request.limits, &request.context)
+    }
+
+    /// Holds a conversation at its model. A draft is shown what a turn would get, and is none.
+    fn converse(&self, decision: Decision, request: &Request<'_>, draft: bool) -> Decision {
+        let Some(key) = request.conversation else { return decision };
+        let mut conversations = lock(&self.conversations);
+        let (decision, after) = hold(decision, conversations.get(key), PATIENCE, &self.catalog);
+        if let (Some(after), false) = (after, draft) {
+            conversations.put(key.to_owned(), after);
+        }
+        decision
+    }
+
+    /// Forgets a conversation's model. Whether there was one.
+    pub fn forget_conversation(&self, conversation: &str) -> bool {
+        lock(&self.conversations).pop(conversation).is_some()
+    }
+
+    /// A prompt's vector: looked up, or read as far as it is new.
+    fn read(&self, prompt: &str, request: &Request<'_>, manner: Manner<'_>) -> Result<Embedding, Missed> {
+        let start = self.clock.now();
+        let (text, cut) = clip(prompt, self.config.max_chars, self.config.keep);
+        let plain_text = request.plain_text.unwrap_or(self.config.plain_text);
+        let key = Key { plain_text, text: text.into() };
+        if let Some(Entry { vector, tokens, truncated }) = self.vectors.get(&key) {
+            self.counts.with(|counts| {
+                counts.cache_hits += 1;
+                counts.truncated += u64::from(cut || truncated);
+            });
+            let timings = Timings { tokenize: self.clock.now().saturating_sub(start), ..Timings::default() };
+            let reading = self.reading(tokens, timings);
+            let reading = Reading { cached: true, truncated: cut || truncated, ..reading };
+            return Ok(Embedding { vector, reading });
+        }
+        let (ids, truncated) = self.encode_clipped(text, plain_text);
+        let tokenized = self.clock.now();
+
+        let mut taken = None;
+        let context = match manner.place {
+            Place::Own(context) => {
+                (self.backbone.context_bytes(ids.len()) <= self.prefixes.limit()).then_some(context)
+            }
+            Place::Pool => {
+                taken = self.prefixes.take(&self.backbone, &ids);
+                taken.as_mut()
+            }
+        };
+        // The last token is always computed: its hidden state is what is asked for.
+        let reused =
+            context.as_ref().map_or(0, |context| context.shared(&ids).min(ids.len().saturating_sub(1)));
+        let new = ids.len() - reused;
+
+        let deadline = request.deadline_ms;
+        let spent_ms = tokenized.saturating_sub(start).as_secs_f64() * 1e3;
+        let left = check_deadline(new as u64, self.speed().as_ref(), deadline.map(|ms| ms - spent_ms));
+        let until = Until {
+            cancels: [request.cancel, manner.stale],
+            clock: &*self.clock,
+            deadline: deadline.map(|ms| start + Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3)),
+        };
+        let missed = |estimate_ms| {
+            Missed::Unread(Absent::Deadline { estimate_ms, deadline_ms: deadline.unwrap_or_default() })
+        };
+        let vector = match (left, context) {
+            (Err(absent), _) => {
+                if let Some(context) = taken {
+                    self.prefixes.put(context);
+                }
+                return Err(match absent {
+                    Absent::Deadline { estimate_ms, .. } => missed(estimate_ms.map(|ms| ms + spent_ms)),
+                    other => Missed::Unread(other),
+                });
+            }
+            (Ok(()), Some(context)) => self.backbone.embed_in(context, &ids, Some(&until)),
+            (Ok(()), None) => self.backbone.embed_cancellable(&ids, &until),
+        };
+        let prefill = self.clock.now().saturating_sub(tokenized);
+        if let Some(context) = taken {
+            self.prefixes.put(context);
+        }
+        let vector = match vector {
+            Ok(vector) => vector,
+            Err(BackboneError::Cancelled) if !until.cancelled() => {
+                // Slower than was thought: the next estimate knows it.
+                self.speed.add(new, prefill);
+                return Err(missed(Some(spent_ms + prefill.as_secs_f64() * 1e3)));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.speed.add(new, prefill);
+        self.counts.with(|counts| {
+            counts.tokens_read += new as u64;
+            counts.tokens_reused += reused as u64;
+            counts.prefix_hits += u64::from(reused > 0);
+            counts.truncated += u64::from(cut || truncated);
+        });
+        self.vectors.put(key, Entry { vector: vector.clone(), tokens: ids.len(), truncated });
+        let timings = Timings { tokenize: tokenized.saturating_sub(start), prefill, heads: Duration::ZERO };
+        let reading = Reading { reused, truncated: cut || truncated, ..self.reading(ids.len(), timings) };
+        Ok(Embedding { vector, reading })
+    }
+
+    /// Forgets the vectors, keys and values of earlier prompts.
+    pub fn clear_cache(&self) {
+        self.vectors.clear();
+        self.prefixes.clear();
     }
 
     /// A prompt's ids under the config's length rule, and whether anything was cut.
@@ -323,11 +493,31 @@ impl Router {
         }
     }
 
-    fn reading(&self, tokens: usize, truncated: bool, timings: Timings) -> Reading {
+    fn reading(&self, tokens: usize, timings: Timings) -> Reading {
         let backend =
             BackendInfo { device: "cpu", isa: self.backbone.isa().name(), threads: self.backbone.threads() };
-        Reading { tokens, truncated, cached: false, backend, timings }
+        Reading { tokens, reused: 0, truncated: false, cached: false, backend, timings }
     }
+}
+
+/// Whether the config's temperatures hold for the pack's backbone. The file is hashed only where it matters.
+fn calibration(config: &RouterConfig, pack: &Pack) -> Result<Calibration, LoadError> {
+    if config.temperature == Temperature::default() {
+        return Ok(Calibration::Absent);
+    }
+    let Some(fitted) = &config.backbone_sha256 else { return Ok(Calibration::Fitted) };
+    let model = &*pack.model;
+    let loaded = crate::source::sha256(model)
+        .map_err(|error| LoadError::Io { file: model.name().to_owned(), source: error })?;
+    Ok(match *fitted == loaded {
+        true => Calibration::Fitted,
+        false => Calibration::OtherBackbone { fitted: fitted.clone(), loaded },
+    })
+}
+
+/// What is behind a mutex, whatever befell another thread: every change leaves it whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// At most `max` characters of the start or the end of a text.
@@ -341,16 +531,6 @@ fn clip(text: &str, max: usize, keep: Keep) -> (&str, bool) {
         (Some(at), Keep::Start) => (&text[..at], true),
         (Some(at), Keep::End) => (&text[at..], true),
     }
-}
-
-#[cfg(not(target_family = "wasm"))]
-fn default_clock() -> Arc<dyn Clock> {
-    Arc::new(SystemClock::default())
-}
-
-#[cfg(target_family = "wasm")]
-fn default_clock() -> Arc<dyn Clock> {
-    Arc::new(NoClock)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Bytes that are read at random: a mapped file, memory, a browser's storage.
 
+use sha2::{Digest, Sha256};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -29,6 +30,31 @@ pub trait Source: Send + Sync {
         let _ = (offset, len);
         None
     }
+}
+
+/// The SHA-256 of a source's bytes, in small hexadecimal digits. They are read in pieces: a mapped file stays where it is.
+pub(crate) fn sha256(source: &dyn Source) -> io::Result<String> {
+    const WINDOW: usize = 1 << 18;
+    let mut digest = Sha256::new();
+    let mut window = vec![0; WINDOW.min(usize::try_from(source.len()).unwrap_or(WINDOW))];
+    let mut offset = 0;
+    while offset < source.len() {
+        let left = usize::try_from(source.len() - offset).unwrap_or(WINDOW);
+        let part = &mut window[..left.min(WINDOW)];
+        source.read_at(offset, part)?;
+        digest.update(&*part);
+        offset += part.len() as u64;
+    }
+    Ok(hex(&digest.finalize()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes
+        .iter()
+        .flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]])
+        .map(char::from)
+        .collect()
 }
 
 /// A source that is memory: owned, static or a mapped file.

@@ -60,6 +60,27 @@ impl KvCache {
         4 * (self.keys.capacity() + self.values.capacity())
     }
 
+    /// Bytes that a cache of `len` positions takes: whole blocks of 64.
+    pub const fn bytes(kv_heads: usize, head_dim: usize, len: usize) -> usize {
+        let blocks = len.div_ceil(KEYS);
+        blocks.saturating_mul(2 * 4 * KEYS * kv_heads * head_dim)
+    }
+
+    /// A cache of the first `len` positions, with no more memory than they take.
+    #[must_use]
+    pub fn prefix(&self, len: usize) -> Self {
+        let len = len.min(self.len);
+        let whole = len.div_ceil(KEYS) * self.kv_heads * KEYS * self.head_dim;
+        let mut prefix = Self {
+            keys: self.keys[..whole].to_vec(),
+            values: self.values[..whole].to_vec(),
+            ..Self::new(self.kv_heads, self.head_dim)
+        };
+        prefix.len = len.next_multiple_of(KEYS).min(self.len);
+        prefix.truncate(len);
+        prefix
+    }
+
     /// Forgets the positions from `len` on; the memory is kept.
     pub fn truncate(&mut self, len: usize) {
         if len >= self.len {
@@ -384,11 +405,12 @@ mod tests {
         let mut random = Random::new(12);
         let mut rows = |n: usize| (0..n * D).map(|_| random.unit()).collect::<Vec<f32>>();
         let (k, v, q) = (rows(100), rows(100), rows(1));
-        let answer = |extra: bool| {
+        let answer = |extra: bool, copied: bool| {
             let mut cache = KvCache::new(1, D);
             cache.append(&k[..40 * D], &v[..40 * D]);
             if extra {
                 cache.append(&k[50 * D..], &vec![f32::NAN; 50 * D]);
+                cache = if copied { cache.prefix(40) } else { cache };
                 cache.truncate(40);
             }
             cache.append(&k[40 * D..41 * D], &v[40 * D..41 * D]);
@@ -396,6 +418,7 @@ mod tests {
             attention(Isa::best(), &Pool::single(), &q, 1, &cache, None, &mut out);
             out
         };
-        assert_eq!(answer(true), answer(false));
+        assert_eq!(answer(true, false), answer(false, false));
+        assert_eq!(answer(true, true), answer(false, false));
     }
 }

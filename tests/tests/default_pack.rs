@@ -2,28 +2,22 @@
 //! keeps the contracts that every caller counts on.
 
 use serde_json::Value;
-use std::sync::Arc;
 use zen_edge_core::backbone::{BackboneError, Cancel};
 use zen_edge_core::decision::{Limits, Reason, Source};
 use zen_edge_core::pack::{LoadError, Pack, Part};
 use zen_edge_core::router::{Request, Router, RouterOptions};
-use zen_edge_core::source::Memory;
-use zen_edge_default_pack as files;
+use zen_edge_default_pack::{self as files, pack};
 use zen_edge_kernels::isa::Isa;
-
-fn pack() -> Pack {
-    Pack {
-        model: Arc::new(Memory::new("default pack", files::MODEL)),
-        heads: Arc::new(Memory::new("default heads", files::HEADS)),
-        config: Part::new("router_config.json", files::CONFIG),
-        catalog: Some(Part::new("catalog.yaml", files::CATALOG)),
-        policy: None,
-    }
-}
 
 /// A router that computes every answer anew.
 fn router(isa: Option<Isa>, threads: usize) -> Router {
-    let options = RouterOptions { isa, threads: Some(threads), cache_bytes: Some(0), clock: None };
+    let options = RouterOptions {
+        isa,
+        threads: Some(threads),
+        cache_bytes: Some(0),
+        prefix_bytes: Some(0),
+        ..RouterOptions::default()
+    };
     Router::load(&pack(), &options).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -190,7 +184,7 @@ fn a_repeated_prompt_is_looked_up_with_the_same_bits() {
     // Special tokens taken otherwise are another prompt.
     let plain = Request { plain_text: Some(true), ..Request::default() };
     assert!(!router.route("why is the sky blue?", &plain).unwrap().reading.cached);
-    assert_eq!(router.cache_len().0, 2);
+    assert_eq!(router.stats().cache.entries, 2);
     router.clear_cache();
     assert!(!router.route("why is the sky blue?", &Request::default()).unwrap().reading.cached);
     let forgetful = self::router(None, 1);

@@ -8,9 +8,21 @@ use zen_edge_kernels::format::dequantize;
 use zen_edge_kernels::gemm::{Activations, Input, Matrix, Product, matmul};
 use zen_edge_kernels::ops::{self, RopeTable};
 
-/// Stops a forward pass from another thread: it ends between two layers of a chunk.
+/// What may end a forward pass early. It is asked between two layers of a chunk.
+pub trait Interrupt: Sync {
+    /// Whether to stop now.
+    fn stops(&self) -> bool;
+}
+
+/// Stops a forward pass from another thread.
 #[derive(Debug, Default)]
 pub struct Cancel(AtomicBool);
+
+impl Interrupt for Cancel {
+    fn stops(&self) -> bool {
+        self.is_cancelled()
+    }
+}
 
 impl Cancel {
     /// Not cancelled.
@@ -50,6 +62,18 @@ impl Context {
         for layer in &mut self.layers {
             layer.truncate(len);
         }
+    }
+
+    /// How many of `ids` it has from their start on.
+    pub fn shared(&self, ids: &[u32]) -> usize {
+        self.tokens.iter().zip(ids).take_while(|(a, b)| a == b).count()
+    }
+
+    /// A context of the first `len` tokens, with no more memory than they take.
+    #[must_use]
+    pub fn prefix(&self, len: usize) -> Self {
+        let layers = self.layers.iter().map(|layer| layer.prefix(len)).collect();
+        Self { tokens: self.tokens[..len.min(self.tokens.len())].to_vec(), layers }
     }
 
     /// Bytes of memory that it keeps.
@@ -106,6 +130,12 @@ impl Backbone {
         Context { tokens: Vec::new(), layers: (0..self.shape.layers).map(|_| self.cache()).collect() }
     }
 
+    /// Bytes that a context of `tokens` tokens takes.
+    pub fn context_bytes(&self, tokens: usize) -> usize {
+        let cache = KvCache::bytes(self.shape.kv_heads, self.shape.head_dim, tokens);
+        cache.saturating_mul(self.shape.layers).saturating_add(4 * tokens)
+    }
+
     fn cache(&self) -> KvCache {
         KvCache::new(self.shape.kv_heads, self.shape.head_dim)
     }
@@ -122,8 +152,12 @@ impl Backbone {
     ///
     /// # Errors
     /// As [`embed`](Self::embed), and [`BackboneError::Cancelled`].
-    pub fn embed_cancellable(&self, ids: &[u32], cancel: &Cancel) -> Result<Vec<f32>, BackboneError> {
-        self.embed_alone(ids, self.chunk, Some(cancel))
+    pub fn embed_cancellable(
+        &self,
+        ids: &[u32],
+        interrupt: &dyn Interrupt,
+    ) -> Result<Vec<f32>, BackboneError> {
+        self.embed_alone(ids, self.chunk, Some(interrupt))
     }
 
     /// [`embed`](Self::embed) with `chunk` tokens at a time. The result does not depend on it.
@@ -138,11 +172,11 @@ impl Backbone {
         &self,
         ids: &[u32],
         chunk: usize,
-        cancel: Option<&Cancel>,
+        interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<f32>, BackboneError> {
         self.check(ids)?;
         let mut segments = [Segment { caches: Caches::Passing(self.cache()), ids, start: 0 }];
-        let mut vectors = self.forward(&mut segments, chunk, cancel)?;
+        let mut vectors = self.forward(&mut segments, chunk, interrupt)?;
         vectors.pop().ok_or(BackboneError::NoTokens)
     }
 
@@ -155,14 +189,14 @@ impl Backbone {
         &self,
         context: &mut Context,
         ids: &[u32],
-        cancel: Option<&Cancel>,
+        interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<f32>, BackboneError> {
         self.check(ids)?;
         // The last token is computed anew even where all are known: its hidden state is not kept.
-        let shared = context.tokens.iter().zip(ids).take_while(|(a, b)| a == b).count().min(ids.len() - 1);
+        let shared = context.shared(ids).min(ids.len() - 1);
         context.truncate(shared);
         let mut segments = [Segment { caches: Caches::Kept(context), ids: &ids[shared..], start: shared }];
-        let result = self.forward(&mut segments, self.chunk, cancel);
+        let result = self.forward(&mut segments, self.chunk, interrupt);
         match &result {
             Ok(_) => context.tokens.extend_from_slice(&ids[shared..]),
             // Some layers have the tokens, some do not: forget them in all.
@@ -220,10 +254,10 @@ impl Backbone {
         &self,
         segments: &mut [Segment<'_>],
         chunk: usize,
-        cancel: Option<&Cancel>,
+        interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<Vec<f32>>, BackboneError> {
-        let stop = || match cancel {
-            Some(cancel) if cancel.is_cancelled() => Err(BackboneError::Cancelled),
+        let stop = || match interrupt {
+            Some(interrupt) if interrupt.stops() => Err(BackboneError::Cancelled),
             _ => Ok(()),
         };
         let mut scratch = Scratch::default();

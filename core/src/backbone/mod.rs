@@ -13,7 +13,7 @@ mod tests;
 mod weights;
 
 pub use architecture::{Architecture, Shape};
-pub use forward::{Cancel, Context};
+pub use forward::{Cancel, Context, Interrupt};
 pub(crate) use weights::parts;
 
 use crate::gguf::{Gguf, GgufError, TensorInfo};

@@ -219,6 +219,19 @@ fn a_reused_prefix_gives_the_same_bits() {
         assert_eq!(model.embed_in(&mut context, ids, None).unwrap(), model.embed(ids).unwrap(), "{ids:?}");
         assert_eq!(context.tokens(), ids);
     }
+    // A copy of a start goes on as the whole does, and neither knows of the other.
+    let mut whole = model.context();
+    model.embed_in(&mut whole, &[1, 2, 3, 4, 5, 6], None).unwrap();
+    let mut start = whole.prefix(3);
+    assert_eq!((start.tokens(), whole.shared(&[1, 2, 3, 9])), (&[1u32, 2, 3][..], 3));
+    assert_eq!(
+        model.embed_in(&mut start, &[1, 2, 3, 6, 6], None).unwrap(),
+        model.embed(&[1, 2, 3, 6, 6]).unwrap()
+    );
+    assert_eq!(
+        model.embed_in(&mut whole, &[1, 2, 3, 4, 5, 6, 7], None).unwrap(),
+        model.embed(&[1, 2, 3, 4, 5, 6, 7]).unwrap()
+    );
     let cancel = Cancel::new();
     cancel.cancel();
     assert!(matches!(model.embed_in(&mut context, &[3, 1, 2], Some(&cancel)), Err(BackboneError::Cancelled)));

@@ -48,6 +48,29 @@ impl Binding {
         })
     }
 
+    /// The route row of a card, where it has one.
+    #[must_use]
+    pub fn row(&self, card: usize) -> Option<usize> {
+        self.cards.iter().position(|other| *other == card)
+    }
+
+    /// The probability of each route row that it is the best: the softmax over the trained rows at the fitted temperature,
+    /// 0 for the others. `None` where the logits are of no use.
+    #[must_use]
+    pub fn probabilities(&self, logits: &Logits) -> Option<Vec<f64>> {
+        let usable = logits.route.len() == self.cards.len() && logits.route.iter().all(|x| x.is_finite());
+        usable.then(|| {
+            let rows = || (0..self.cards.len()).filter(|&row| self.trained[row]);
+            let trained: Vec<f32> = rows().map(|row| logits.route[row]).collect();
+            let shares = super::softmax(&trained, self.temperature.route.unwrap_or(1.0));
+            let mut all = vec![0.0; self.cards.len()];
+            for (row, share) in rows().zip(shares) {
+                all[row] = share;
+            }
+            all
+        })
+    }
+
     /// The card of each route row.
     #[must_use]
     pub fn cards(&self) -> &[usize] {
@@ -310,6 +333,24 @@ pub enum Reason {
     },
     /// The engine gave an error, or logits that are of no use.
     Failed,
+}
+
+impl Reason {
+    /// Its name: the `why` of its JSON.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::BestScore => "best_score",
+            Self::LowConfidence { .. } => "low_confidence",
+            Self::NoTrainedRow => "no_trained_row",
+            Self::NoTrainedFeasible => "no_trained_feasible",
+            Self::RulesOnly => "rules_only",
+            Self::NotLoaded => "not_loaded",
+            Self::EmptyInput => "empty_input",
+            Self::Deadline { .. } => "deadline",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 impl From<Absent> for Reason {
