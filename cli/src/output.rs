@@ -37,6 +37,11 @@ pub fn table(header: &[&str]) -> comfy_table::Table {
     table
 }
 
+/// A table's lines, without the blanks at their ends.
+pub fn rows(table: &comfy_table::Table) -> impl Iterator<Item = String> {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().into_iter()
+}
+
 /// Sets columns of figures to the right.
 pub fn right(table: &mut comfy_table::Table, columns: std::ops::Range<usize>) {
     for at in columns {

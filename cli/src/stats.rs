@@ -70,11 +70,12 @@ impl Shown {
         lines.push(String::new());
         let b = &self.bandit;
         lines.push(match (b.users, b.pending) {
-            (0, 0) => "Nothing was learned for these heads: `route --user` and `observe` teach them.".to_owned(),
+            (0, 0) => {
+                "Nothing was learned for these heads: `route --user` and `observe` teach them.".to_owned()
+            }
             (users, pending) => format!(
-                "learned from {} rewards of {users} user{}; {pending} answers wait for a reward, {} never got one; {}",
+                "learned: users {users}, rewards {}, answers that wait for one {pending}, given up {}; {}",
                 b.observed,
-                if users == 1 { "" } else { "s" },
                 b.missing,
                 output::bytes(b.bytes as u64)
             ),
@@ -126,7 +127,7 @@ fn counted(kept: &Kept, rate: Option<f64>) -> Vec<String> {
         }
     }
     output::right(&mut table, 1..3);
-    let mut lines: Vec<String> = table.to_string().lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> = output::rows(&table).collect();
     if let Some(rate) = rate.filter(|rate| *rate > 0.0) {
         lines.push(
             format!("the heads did not decide {:.1} % of the prompts", 100.0 * rate).yellow().to_string(),
@@ -156,6 +157,6 @@ fn learned(user: &str, stats: &UserStats) -> Vec<String> {
         stats.effective,
         output::bytes(stats.bytes as u64)
     )];
-    lines.extend(table.to_string().lines().map(str::to_owned));
+    lines.extend(output::rows(&table));
     lines
 }

@@ -230,7 +230,7 @@ impl View {
             ]);
         }
         output::right(&mut table, 2..6);
-        lines.extend(table.to_string().lines().map(str::to_owned));
+        lines.extend(output::rows(&table));
         if self.held {
             lines.push("The conversation is held at its model: a switch throws its cache away.".into());
         }
