@@ -51,6 +51,11 @@ pub const SELFTEST: &[u8] = include_bytes!("../selftest.json");
 /// The pack's name, as `base` in the config has it.
 pub const NAME: &str = "zen-edge-default";
 
+/// The snippets of docs/rust.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/rust.md")]
+mod page {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
