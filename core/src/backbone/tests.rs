@@ -229,8 +229,8 @@ fn a_reused_prefix_gives_the_same_bits() {
         model.embed(&[1, 2, 3, 6, 6]).unwrap()
     );
     assert_eq!(
-        model.embed_in(&mut whole, &[1, 2, 3, 4, 5, 6, 7], None).unwrap(),
-        model.embed(&[1, 2, 3, 4, 5, 6, 7]).unwrap()
+        model.embed_in(&mut whole, &[1, 2, 3, 4, 5, 6, 0], None).unwrap(),
+        model.embed(&[1, 2, 3, 4, 5, 6, 0]).unwrap()
     );
     let cancel = Cancel::new();
     cancel.cancel();
