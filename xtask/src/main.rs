@@ -2,6 +2,8 @@
 
 mod peers;
 mod run;
+mod sbom;
+mod supply;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -22,6 +24,8 @@ enum Chore {
     Test(test::Args),
     /// Fetch what some tests need and the repository does not hold: tokenizers and small models of others.
     Peers(peers::Args),
+    /// What a build contains, as a CycloneDX document.
+    Sbom(sbom::Args),
 }
 
 fn main() -> ExitCode {
@@ -31,6 +35,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().chore {
         Chore::Test(args) => test::run(&args),
         Chore::Peers(args) => peers::run(&args),
+        Chore::Sbom(args) => sbom::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

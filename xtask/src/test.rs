@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change is merged, with a summary that hides nothing.
 
 use crate::run::{cargo, shown, succeed};
+use crate::supply::{self, Absent};
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -82,6 +83,18 @@ pub fn run(args: &Args) -> Result<(), String> {
         let name = format!("check {target}");
         if wanted(&name) {
             session.step(&name, |session| session.check(target, words));
+        }
+    }
+    let manifest = crate::root().join("Cargo.toml");
+    let manifest = std::fs::read_to_string(&manifest).map_err(|e| format!("{}: {e}", manifest.display()))?;
+    let checks: [(&str, &dyn Fn() -> Result<Result<(), String>, Absent>); 2] =
+        [("minimal rust", &|| supply::minimal_rust(&manifest)), ("supply chain", &supply::deny)];
+    for (name, check) in checks {
+        if wanted(name) {
+            session.step(name, |session| match check() {
+                Ok(result) => result,
+                Err(Absent(why)) => session.skip(name, &why),
+            });
         }
     }
     if session.done.is_empty() {
