@@ -104,12 +104,12 @@ macro_rules! simd128_operations {
         }
         #[inline(always)]
         unsafe fn f_max(a: Self::F, b: Self::F) -> Self::F {
-            // `pmax(x, y)` is `x < y ? y : x`: its first operand is the one that NaN keeps.
-            zip(a, b, |a, b| f32x4_pmax(b, a))
+            // Not `pmax`, which says the same: with relaxed-simd LLVM makes of it `relaxed_max`, whose NaN is the engine's.
+            zip(a, b, |a, b| v128_bitselect(a, b, f32x4_gt(a, b)))
         }
         #[inline(always)]
         unsafe fn f_min(a: Self::F, b: Self::F) -> Self::F {
-            zip(a, b, |a, b| f32x4_pmin(b, a))
+            zip(a, b, |a, b| v128_bitselect(a, b, f32x4_lt(a, b)))
         }
         #[inline(always)]
         unsafe fn f_magnitude(a: Self::F) -> Self::I {
