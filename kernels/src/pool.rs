@@ -85,6 +85,14 @@ impl Pool {
     }
 }
 
+/// The threads of a rayon pool beside the caller's: for a platform whose threads only it can start, as a browser's workers.
+#[cfg(feature = "threads")]
+impl From<rayon::ThreadPool> for Pool {
+    fn from(threads: rayon::ThreadPool) -> Self {
+        Self { threads: Some(std::sync::Arc::new(threads)) }
+    }
+}
+
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool").field("threads", &self.threads()).finish()
