@@ -4,7 +4,6 @@ use crate::ask::Asked;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::model::locate;
-use crate::view::View;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +12,9 @@ use zen_edge_core::backbone::{Backbone, BackboneOptions};
 use zen_edge_core::decision::{Context, MemorySnapshot};
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::pack::{LoadError, Pack};
-use zen_edge_core::router::{BackendInfo, Reading, Request, Router, RouterOptions, Timings};
+use zen_edge_core::router::{
+    BackendInfo, Milliseconds, Reading, Request, Router, RouterOptions, Timings, View,
+};
 use zen_edge_core::source::{Memory, Source};
 use zen_edge_core::tokenizer::{EncodeOptions, Tokenizer};
 use zen_edge_default_pack as inside;
@@ -79,13 +80,13 @@ pub struct Embedding {
     /// What ran.
     pub backend: BackendInfo,
     /// Milliseconds.
-    pub timings: crate::view::Timings,
+    pub timings: Milliseconds,
 }
 
 impl Embedding {
     fn new(embedding: Vec<f32>, reading: Reading) -> Self {
         let norm = embedding.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt() as f32;
-        let timings = crate::view::Timings::new(&reading.timings);
+        let timings = Milliseconds::new(&reading.timings);
         Self {
             embedding,
             norm,
@@ -200,7 +201,8 @@ impl Embedder {
             return Ok(Self::Routed(Box::new(Engine::open(args, None)?)));
         }
         let gguf = Gguf::open(args.model()?).map_err(LoadError::from)?;
-        let options = BackboneOptions { isa: args.isa, threads: args.threads(), chunk: None };
+        let options =
+            BackboneOptions { isa: args.isa, threads: args.threads(), ..BackboneOptions::default() };
         let backbone = Box::new(Backbone::load(&gguf, &options).map_err(LoadError::from)?);
         let tokenizer = Box::new(Tokenizer::from_gguf(&gguf).map_err(LoadError::from)?);
         let options = EncodeOptions { plain_text: args.plain_text, ..EncodeOptions::default() };

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::input::{self, Prompts};
 use crate::output;
 use crate::state::State;
+use crate::view::Show;
 
 /// The arguments of `zen-edge route`.
 #[derive(clap::Args, Debug)]

@@ -2,152 +2,22 @@
 
 use crate::output::{self, plain};
 use owo_colors::OwoColorize;
-use serde::Serialize;
-use zen_edge_core::bandit::OutcomeId;
-use zen_edge_core::decision::{Candidate, Confidence, LAMBDA, Limits, MU, Route, Source};
-use zen_edge_core::router::{BackendInfo, Outcome, Router};
-
-/// The answer to one prompt. Its fields are the JSON of `zen-edge route --json`: part of the interface.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct View {
-    /// What `zen-edge observe` rewards the answer by; with `--user` only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<OutcomeId>,
-    /// The task.
-    pub task: String,
-    /// The model that should answer; `null` where none fits.
-    pub model: Option<String>,
-    /// `cloud`, `load_local`, `reuse` or `no_fit`.
-    pub route: &'static str,
-    /// The provider of a cloud model.
-    pub provider: Option<String>,
-    /// The effort to ask the model for: `fast`, `balanced` or `max`.
-    pub level: String,
-    /// What chose the model: `learned`, `rules` or `fallback`.
-    pub source: Source,
-    /// Why that source, in words.
-    pub reason: String,
-    /// Whether a conversation was held at its model: the scores speak for another one.
-    pub held: bool,
-    pub confidence: Shares,
-    /// The chosen model and its two next best.
-    pub top3: Vec<Candidate>,
-    pub scores: Scores,
-    /// How many tokens were read.
-    pub tokens: usize,
-    /// Of these, the first so many were known from an earlier prompt that begins alike.
-    pub reused: usize,
-    /// Whether the prompt was longer than what was read of it.
-    pub truncated: bool,
-    /// Whether an equal prompt was read before, and its vector taken.
-    pub cached: bool,
-    pub backend: BackendInfo,
-    /// Milliseconds.
-    pub timings: Timings,
-}
-
-/// How sure the heads are, from 0 to 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Shares {
-    pub task: Confidence,
-    pub model: Confidence,
-}
-
-/// Everything that was weighed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Scores {
-    /// The weight of cost, for a USD a 1,000 tokens.
-    pub lambda: f64,
-    /// The weight of latency, for a second.
-    pub mu: f64,
-    /// The tasks by the task head, the most probable first; empty where it was not asked.
-    pub tasks: Vec<Scored>,
-    /// Every model of the catalog, the chosen one first, each with its score and, where it fell out, why.
-    pub models: Vec<Candidate>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Scored {
-    pub task: String,
-    /// At the temperature that was fitted with the heads, where there is one.
-    pub probability: f32,
-    pub logit: f32,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Timings {
-    pub tokenize: f64,
-    pub prefill: f64,
-    pub heads: f64,
-    pub total: f64,
-}
-
-impl Timings {
-    pub fn new(timings: &zen_edge_core::router::Timings) -> Self {
-        let ms = |time: std::time::Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
-        let parts = [timings.tokenize, timings.prefill, timings.heads];
-        let [tokenize, prefill, heads] = parts.map(ms);
-        Self { tokenize, prefill, heads, total: ms(parts.iter().sum()) }
-    }
-}
+use zen_edge_core::decision::Source;
+use zen_edge_core::router::View;
 
 /// How wide a bar of 100 % is, in characters.
 const BAR: usize = 24;
 
-impl View {
-    pub fn new(router: &Router, limits: &Limits, outcome: Outcome) -> Self {
-        let tasks = outcome.logits.map(|logits| {
-            let config = router.config();
-            let temperature = config.temperature.task.unwrap_or(1.0);
-            let shares = softmax(&logits.task, temperature);
-            let rows = config.tasks.iter().zip(logits.task).zip(shares);
-            let mut tasks: Vec<Scored> = rows
-                .map(|((task, logit), probability)| Scored {
-                    task: task.name().to_owned(),
-                    probability,
-                    logit,
-                })
-                .collect();
-            tasks.sort_by(|a, b| b.logit.total_cmp(&a.logit));
-            tasks
-        });
-        let decision = outcome.decision;
-        let (route, provider) = match &decision.route {
-            Route::Reuse { .. } => ("reuse", None),
-            Route::LoadLocal { .. } => ("load_local", None),
-            Route::Cloud { provider, .. } => ("cloud", Some(provider.clone())),
-            Route::NoFit => ("no_fit", None),
-        };
-        let config = router.config();
-        Self {
-            outcome: outcome.id,
-            task: decision.task.name().to_owned(),
-            model: decision.model().map(str::to_owned),
-            route,
-            provider,
-            level: decision.level.name().to_owned(),
-            source: decision.source,
-            reason: decision.reason.to_string(),
-            held: decision.pinned,
-            confidence: Shares { task: decision.task_confidence, model: decision.confidence },
-            top3: decision.top(3).cloned().collect(),
-            scores: Scores {
-                lambda: limits.lambda.or(config.lambda_cost).unwrap_or(LAMBDA),
-                mu: limits.mu.or(config.mu_latency).unwrap_or(MU),
-                tasks: tasks.unwrap_or_default(),
-                models: decision.candidates,
-            },
-            tokens: outcome.reading.tokens,
-            reused: outcome.reading.reused,
-            truncated: outcome.reading.truncated,
-            cached: outcome.reading.cached,
-            timings: Timings::new(&outcome.reading.timings),
-            backend: outcome.reading.backend,
-        }
-    }
+/// An outcome for people.
+pub trait Show {
+    /// In lines. Colours are in it; where they are not seen they fall off at printing.
+    fn lines(&self) -> Vec<String>;
+    /// Every model with its score, or why it fell out.
+    fn explain(&self) -> Vec<String>;
+}
 
-    /// For people. Colours are in it; where they are not seen they fall off at printing.
-    pub fn lines(&self) -> Vec<String> {
+impl Show for View {
+    fn lines(&self) -> Vec<String> {
         let ids = self.top3.iter().map(|candidate| &candidate.model).chain([&self.task]);
         let wide = ids.map(|id| plain(id).chars().count()).max().unwrap_or(0);
         let row = |label: &str, id: &str, share: Option<f32>, first: bool| {
@@ -179,7 +49,7 @@ impl View {
             }));
         }
         lines.push(String::new());
-        lines.push(self.read());
+        lines.push(read(self));
         let t = &self.timings;
         let times = format!(
             "{:.1} ms (tokenise {:.1}, prefill {:.1}, heads {:.1}) on {} {}, {} thread{}",
@@ -199,8 +69,7 @@ impl View {
         lines
     }
 
-    /// Every model with its score, or why it fell out. For people.
-    pub fn explain(&self) -> Vec<String> {
+    fn explain(&self) -> Vec<String> {
         let mut lines = vec![match self.source {
             Source::Learned => format!(
                 "score = quality − {} · cost − {} · latency; quality is the head's probability{}",
@@ -236,37 +105,28 @@ impl View {
         }
         lines
     }
-
-    /// How much was read, and who decided.
-    fn read(&self) -> String {
-        let tokens = match self.tokens {
-            1 => "1 token".to_owned(),
-            n => format!("{n} tokens"),
-        };
-        let read = match (self.truncated, self.tokens) {
-            (true, _) => format!("{tokens} read, {}", "the rest of the prompt was cut off".yellow()),
-            (false, 0) => "nothing read".to_owned(),
-            (false, _) => format!("{tokens}, all of the prompt"),
-        };
-        let read = if self.reused > 0 { format!("{read} ({} known already)", self.reused) } else { read };
-        let decided = match self.source {
-            Source::Learned => "decided by the learned heads".to_owned(),
-            Source::Rules => format!("{}: {}", "decided by rules".yellow(), plain(&self.reason)),
-            Source::Fallback => format!("{}: {}", "the policy's default".yellow(), plain(&self.reason)),
-        };
-        let task = self.confidence.task;
-        let raw = task.raw.is_some() && task.calibrated.is_none();
-        format!("{read}; {decided}{}", if raw { "; confidences are not calibrated" } else { "" })
-    }
 }
 
-/// The softmax of `logits` divided by `temperature`.
-fn softmax(logits: &[f32], temperature: f32) -> Vec<f32> {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let shares: Vec<f64> =
-        logits.iter().map(|x| (f64::from(x - most) / f64::from(temperature)).exp()).collect();
-    let sum: f64 = shares.iter().sum();
-    shares.iter().map(|share| (share / sum) as f32).collect()
+/// How much was read, and who decided.
+fn read(view: &View) -> String {
+    let tokens = match view.tokens {
+        1 => "1 token".to_owned(),
+        n => format!("{n} tokens"),
+    };
+    let read = match (view.truncated, view.tokens) {
+        (true, _) => format!("{tokens} read, {}", "the rest of the prompt was cut off".yellow()),
+        (false, 0) => "nothing read".to_owned(),
+        (false, _) => format!("{tokens}, all of the prompt"),
+    };
+    let read = if view.reused > 0 { format!("{read} ({} known already)", view.reused) } else { read };
+    let decided = match view.source {
+        Source::Learned => "decided by the learned heads".to_owned(),
+        Source::Rules => format!("{}: {}", "decided by rules".yellow(), plain(&view.reason)),
+        Source::Fallback => format!("{}: {}", "the policy's default".yellow(), plain(&view.reason)),
+    };
+    let task = view.confidence.task;
+    let raw = task.raw.is_some() && task.calibrated.is_none();
+    format!("{read}; {decided}{}", if raw { "; confidences are not calibrated" } else { "" })
 }
 
 /// A share of [`BAR`] characters, to an eighth of one.
@@ -282,7 +142,8 @@ fn bar(share: f32) -> String {
 mod tests {
     use super::*;
     use std::time::Duration;
-    use zen_edge_core::decision::WhyNot;
+    use zen_edge_core::decision::{Candidate, Confidence, WhyNot};
+    use zen_edge_core::router::{BackendInfo, Milliseconds, Scored, Scores, Shares};
 
     fn candidate(model: &str, probability: Option<f64>) -> Candidate {
         Candidate {
@@ -328,7 +189,7 @@ mod tests {
             truncated: false,
             cached: false,
             backend: BackendInfo { device: "cpu", isa: "avx2", threads: 2 },
-            timings: Timings::new(&zen_edge_core::router::Timings {
+            timings: Milliseconds::new(&zen_edge_core::router::Timings {
                 tokenize: Duration::from_micros(100),
                 prefill: Duration::from_micros(2500),
                 heads: Duration::from_micros(50),

@@ -22,7 +22,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let start = Instant::now();
     let gguf = Gguf::open(Arc::new(Memory::open(&model)?))?;
-    let backbone = Backbone::load(&gguf, &BackboneOptions { isa: Some(isa), threads, chunk: None })?;
+    let backbone =
+        Backbone::load(&gguf, &BackboneOptions { isa: Some(isa), threads, ..BackboneOptions::default() })?;
     println!(
         "{model}: {isa}, {} threads, loaded in {:.0} ms",
         backbone.threads(),

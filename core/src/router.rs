@@ -11,21 +11,25 @@
 //! | counts | | they end with the router |
 
 mod clock;
+mod job;
 mod learning;
 mod prefixes;
 mod session;
 mod speed;
 mod stats;
 mod types;
+mod view;
 
 #[cfg(not(target_family = "wasm"))]
 pub use clock::SystemClock;
 pub use clock::{Clock, NoClock};
+pub use job::Job;
 pub use learning::ObserveError;
 pub use prefixes::DEFAULT_BYTES as PREFIX_BYTES;
 pub use session::Session;
 pub use stats::{Counts, Held, RouterStats};
 pub use types::{BackendInfo, Embedding, Outcome, Reading, Request, Reward, RouterOptions, Timings};
+pub use view::{Milliseconds, Scored, Scores, Shares, View};
 
 use crate::backbone::{Backbone, BackboneError, BackboneOptions, Cancel, Context, Interrupt};
 use crate::bandit::Bandit;
@@ -92,6 +96,66 @@ enum Place<'a> {
     Own(&'a mut Context),
 }
 
+/// A prompt as it was found.
+enum Opened<'a> {
+    /// Its vector is known.
+    Known(Embedding),
+    /// It is to be read.
+    Unread(Box<Unread>, Home<'a>),
+}
+
+/// The context that a prompt is read in, by its [`Place`]; `None`: nothing is kept of it.
+enum Home<'a> {
+    Pool(Option<Context>),
+    Own(Option<&'a mut Context>),
+}
+
+/// What is to be read of a prompt.
+struct Unread {
+    key: Key,
+    ids: Vec<u32>,
+    /// Of these, the first so many are known.
+    reused: usize,
+    /// And so many are not.
+    new: usize,
+    /// Whether characters were cut off, and tokens.
+    cut: bool,
+    truncated: bool,
+    start: Duration,
+    tokenized: Duration,
+    deadline_ms: Option<f64>,
+}
+
+impl Unread {
+    /// Milliseconds that went before the pass.
+    fn spent_ms(&self) -> f64 {
+        self.tokenized.saturating_sub(self.start).as_secs_f64() * 1e3
+    }
+
+    /// When the clock ends the pass.
+    fn deadline(&self) -> Option<Duration> {
+        self.deadline_ms.map(|ms| self.start + Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3))
+    }
+
+    fn missed(&self, estimate_ms: Option<f64>) -> Missed {
+        Missed::Unread(Absent::Deadline { estimate_ms, deadline_ms: self.deadline_ms.unwrap_or_default() })
+    }
+}
+
+/// Why a prompt is not to be read at all.
+fn unread(prompt: &str, request: &Request<'_>) -> Option<Absent> {
+    match (request.rules_only, prompt.trim().is_empty()) {
+        (true, _) => Some(Absent::RulesOnly),
+        (_, true) => Some(Absent::EmptyInput),
+        _ => None,
+    }
+}
+
+/// What counts of a request where only a vector is asked for.
+fn timeless<'a>(request: &Request<'a>) -> Request<'a> {
+    Request { plain_text: request.plain_text, cancel: request.cancel, ..Request::default() }
+}
+
 /// How a prompt is answered.
 struct Manner<'a> {
     place: Place<'a>,
@@ -109,6 +173,16 @@ impl Manner<'_> {
 enum Missed {
     Backbone(BackboneError),
     Unread(Absent),
+}
+
+impl Missed {
+    /// Why there is no vector, for a request without a deadline: it misses none.
+    fn into_error(self) -> BackboneError {
+        match self {
+            Self::Backbone(error) => error,
+            Self::Unread(_) => BackboneError::Cancelled,
+        }
+    }
 }
 
 impl From<BackboneError> for Missed {
@@ -154,7 +228,12 @@ impl Router {
             None => Policy::default(),
         };
         let gguf = Gguf::open(pack.model.clone())?;
-        let backbone_options = BackboneOptions { isa: options.isa, threads: options.threads, chunk: None };
+        let backbone_options = BackboneOptions {
+            isa: options.isa,
+            threads: options.threads,
+            pool: options.pool.clone(),
+            chunk: options.chunk,
+        };
         let backbone = Backbone::load(&gguf, &backbone_options)?;
         let pooling = gguf.u32(&format!("{}.pooling_type", gguf.architecture()?))?;
         config.check_backbone(backbone.hidden_size(), pooling)?;
@@ -259,18 +338,7 @@ impl Router {
     /// # Errors
     /// An empty prompt, and what the backbone says.
     pub fn embed(&self, prompt: &str, request: &Request<'_>) -> Result<Embedding, BackboneError> {
-        let timeless = Request {
-            plain_text: request.plain_text,
-            cancel: request.cancel,
-            deadline_ms: None,
-            ..Request::default()
-        };
-        match self.read(prompt, &timeless, Manner::PLAIN) {
-            Ok(embedding) => Ok(embedding),
-            Err(Missed::Backbone(error)) => Err(error),
-            // Without a deadline none is missed.
-            Err(Missed::Unread(_)) => Err(BackboneError::Cancelled),
-        }
+        self.read(prompt, &timeless(request), Manner::PLAIN).map_err(Missed::into_error)
     }
 
     /// Decides which model should answer a prompt.
@@ -291,15 +359,22 @@ impl Router {
     ) -> Result<Outcome, BackboneError> {
         let start = self.clock.now();
         let draft = manner.draft;
-        let absent = match (request.rules_only, prompt.trim().is_empty()) {
-            (true, _) => Some(Absent::RulesOnly),
-            (_, true) => Some(Absent::EmptyInput),
-            _ => None,
-        };
-        let read = match absent {
+        let read = match unread(prompt, request) {
             Some(absent) => Err(Missed::Unread(absent)),
             None => self.read(prompt, request, manner),
         };
+        self.settle(prompt, request, read, start, draft)
+    }
+
+    /// From what was read to an outcome, which is counted.
+    fn settle(
+        &self,
+        prompt: &str,
+        request: &Request<'_>,
+        read: Result<Embedding, Missed>,
+        start: Duration,
+        draft: bool,
+    ) -> Result<Outcome, BackboneError> {
         let outcome = match read {
             Err(Missed::Backbone(error)) => {
                 self.counts.with(|counts| match error {
@@ -382,6 +457,29 @@ impl Router {
 
     /// A prompt's vector: looked up, or read as far as it is new.
     fn read(&self, prompt: &str, request: &Request<'_>, manner: Manner<'_>) -> Result<Embedding, Missed> {
+        let (unread, mut home) = match self.open(prompt, request, manner.place)? {
+            Opened::Known(embedding) => return Ok(embedding),
+            Opened::Unread(unread, home) => (unread, home),
+        };
+        let until = Until {
+            cancels: [request.cancel, manner.stale],
+            clock: &*self.clock,
+            deadline: unread.deadline(),
+        };
+        let vector = match &mut home {
+            Home::Pool(Some(context)) => self.backbone.embed_in(context, &unread.ids, Some(&until)),
+            Home::Own(Some(context)) => self.backbone.embed_in(context, &unread.ids, Some(&until)),
+            Home::Pool(None) | Home::Own(None) => self.backbone.embed_cancellable(&unread.ids, &until),
+        };
+        let read = self.close(*unread, vector, until.cancelled());
+        if let Home::Pool(Some(context)) = home {
+            self.prefixes.put(context);
+        }
+        read
+    }
+
+    /// Looks a prompt up; where it is not known, what is to be read of it and where its keys and values go.
+    fn open<'a>(&self, prompt: &str, request: &Request<'_>, place: Place<'a>) -> Result<Opened<'a>, Missed> {
         let start = self.clock.now();
         let (text, cut) = clip(prompt, self.config.max_chars, self.config.keep);
         let plain_text = request.plain_text.unwrap_or(self.config.plain_text);
@@ -394,63 +492,68 @@ impl Router {
             let timings = Timings { tokenize: self.clock.now().saturating_sub(start), ..Timings::default() };
             let reading = self.reading(tokens, timings);
             let reading = Reading { cached: true, truncated: cut || truncated, ..reading };
-            return Ok(Embedding { vector, reading });
+            return Ok(Opened::Known(Embedding { vector, reading }));
         }
         let (ids, truncated) = self.encode_clipped(text, plain_text);
         let tokenized = self.clock.now();
 
-        let mut taken = None;
-        let context = match manner.place {
+        let home = match place {
             Place::Own(context) => {
-                (self.backbone.context_bytes(ids.len()) <= self.prefixes.limit()).then_some(context)
+                let fits = self.backbone.context_bytes(ids.len()) <= self.prefixes.limit();
+                Home::Own(fits.then_some(context))
             }
-            Place::Pool => {
-                taken = self.prefixes.take(&self.backbone, &ids);
-                taken.as_mut()
-            }
+            Place::Pool => Home::Pool(self.prefixes.take(&self.backbone, &ids)),
+        };
+        let context = match &home {
+            Home::Pool(context) => context.as_ref(),
+            Home::Own(context) => context.as_deref(),
         };
         // The last token is always computed: its hidden state is what is asked for.
-        let reused =
-            context.as_ref().map_or(0, |context| context.shared(&ids).min(ids.len().saturating_sub(1)));
-        let new = ids.len() - reused;
-
-        let deadline = request.deadline_ms;
-        let spent_ms = tokenized.saturating_sub(start).as_secs_f64() * 1e3;
-        let left = check_deadline(new as u64, self.speed().as_ref(), deadline.map(|ms| ms - spent_ms));
-        let until = Until {
-            cancels: [request.cancel, manner.stale],
-            clock: &*self.clock,
-            deadline: deadline.map(|ms| start + Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3)),
+        let reused = context.map_or(0, |context| context.shared(&ids).min(ids.len().saturating_sub(1)));
+        let unread = Unread {
+            new: ids.len() - reused,
+            reused,
+            key,
+            ids,
+            cut,
+            truncated,
+            start,
+            tokenized,
+            deadline_ms: request.deadline_ms,
         };
-        let missed = |estimate_ms| {
-            Missed::Unread(Absent::Deadline { estimate_ms, deadline_ms: deadline.unwrap_or_default() })
+        let left = unread.deadline_ms.map(|ms| ms - unread.spent_ms());
+        let Err(absent) = check_deadline(unread.new as u64, self.speed().as_ref(), left) else {
+            return Ok(Opened::Unread(Box::new(unread), home));
         };
-        let vector = match (left, context) {
-            (Err(absent), _) => {
-                if let Some(context) = taken {
-                    self.prefixes.put(context);
-                }
-                return Err(match absent {
-                    Absent::Deadline { estimate_ms, .. } => missed(estimate_ms.map(|ms| ms + spent_ms)),
-                    other => Missed::Unread(other),
-                });
-            }
-            (Ok(()), Some(context)) => self.backbone.embed_in(context, &ids, Some(&until)),
-            (Ok(()), None) => self.backbone.embed_cancellable(&ids, &until),
-        };
-        let prefill = self.clock.now().saturating_sub(tokenized);
-        if let Some(context) = taken {
+        if let Home::Pool(Some(context)) = home {
             self.prefixes.put(context);
         }
+        Err(match absent {
+            Absent::Deadline { estimate_ms, .. } => {
+                unread.missed(estimate_ms.map(|ms| ms + unread.spent_ms()))
+            }
+            other => Missed::Unread(other),
+        })
+    }
+
+    /// Measures, counts and keeps what a pass gave; `cancelled`: it was not the clock that ended it.
+    fn close(
+        &self,
+        unread: Unread,
+        vector: Result<Vec<f32>, BackboneError>,
+        cancelled: bool,
+    ) -> Result<Embedding, Missed> {
+        let prefill = self.clock.now().saturating_sub(unread.tokenized);
         let vector = match vector {
             Ok(vector) => vector,
-            Err(BackboneError::Cancelled) if !until.cancelled() => {
+            Err(BackboneError::Cancelled) if !cancelled => {
                 // Slower than was thought: the next estimate knows it.
-                self.speed.add(new, prefill);
-                return Err(missed(Some(spent_ms + prefill.as_secs_f64() * 1e3)));
+                self.speed.add(unread.new, prefill);
+                return Err(unread.missed(Some(unread.spent_ms() + prefill.as_secs_f64() * 1e3)));
             }
             Err(error) => return Err(error.into()),
         };
+        let Unread { key, ids, new, reused, cut, truncated, start, tokenized, .. } = unread;
         self.speed.add(new, prefill);
         self.counts.with(|counts| {
             counts.tokens_read += new as u64;

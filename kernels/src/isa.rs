@@ -4,7 +4,9 @@ use crate::simd::portable::Portable;
 
 /// An instruction set that the kernels have a path for.
 ///
-/// Every path gives the same bits; they differ in speed alone.
+/// Every path gives the same bits; they differ in speed alone. On x86-64 and aarch64 the processor is asked while the
+/// program runs; a WebAssembly module has what it was built with (`-C target-feature=+simd128,+relaxed-simd`), since an
+/// engine without an instruction refuses the whole module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Isa {
@@ -12,34 +14,104 @@ pub enum Isa {
     Scalar,
     /// x86-64 with AVX2.
     Avx2,
+    /// x86-64 with AVX2 and AVX-VNNI.
+    AvxVnni,
+    /// x86-64 with AVX-512 (F, BW, DQ, VL) and its VNNI.
+    Avx512Vnni,
+    /// aarch64: Advanced SIMD, which all of them have.
+    Neon,
+    /// aarch64 with the dot products of FEAT_DotProd.
+    NeonDotprod,
+    /// aarch64 with the matrix products of FEAT_I8MM.
+    NeonI8mm,
+    /// WebAssembly with 128-bit vectors.
+    Simd128,
+    /// WebAssembly with relaxed vectors: a product of bytes.
+    RelaxedSimd,
 }
 
 impl Isa {
-    /// Every instruction set that has a path, on any architecture.
-    pub const ALL: [Self; 2] = [Self::Scalar, Self::Avx2];
+    /// Every instruction set that has a path, on any architecture; of one architecture the slower first.
+    pub const ALL: [Self; 9] = [
+        Self::Scalar,
+        Self::Avx2,
+        Self::AvxVnni,
+        Self::Avx512Vnni,
+        Self::Neon,
+        Self::NeonDotprod,
+        Self::NeonI8mm,
+        Self::Simd128,
+        Self::RelaxedSimd,
+    ];
 
     /// Its name in options and outputs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
+            Self::AvxVnni => "avx-vnni",
+            Self::Avx512Vnni => "avx512-vnni",
+            Self::Neon => "neon",
+            Self::NeonDotprod => "neon-dotprod",
+            Self::NeonI8mm => "neon-i8mm",
+            Self::Simd128 => "simd128",
+            Self::RelaxedSimd => "relaxed-simd",
         }
     }
 
     /// Whether this processor runs it.
     pub fn is_available(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            match self {
+                Self::Scalar => true,
+                Self::Avx2 => has!("avx2"),
+                Self::AvxVnni => has!("avx2") && has!("avxvnni"),
+                Self::Avx512Vnni => {
+                    has!("avx2")
+                        && has!("avx512f")
+                        && has!("avx512bw")
+                        && has!("avx512dq")
+                        && has!("avx512vl")
+                        && has!("avx512vnni")
+                }
+                _ => false,
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            use std::arch::is_aarch64_feature_detected as has;
+            match self {
+                Self::Scalar => true,
+                Self::Neon => has!("neon"),
+                Self::NeonDotprod => has!("neon") && has!("dotprod"),
+                Self::NeonI8mm => has!("neon") && has!("i8mm"),
+                _ => false,
+            }
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         match self {
             Self::Scalar => true,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => std::arch::is_x86_feature_detected!("avx2"),
-            #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 => false,
+            Self::Simd128 => cfg!(all(target_arch = "wasm32", target_feature = "simd128")),
+            Self::RelaxedSimd => cfg!(all(target_arch = "wasm32", target_feature = "relaxed-simd")),
+            _ => false,
         }
     }
 
     /// The fastest that this processor runs.
     pub fn best() -> Self {
-        if Self::Avx2.is_available() { Self::Avx2 } else { Self::Scalar }
+        Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Self::Scalar)
+    }
+
+    /// Whether panels of unsigned quants hold 16-bit words.
+    pub(crate) const fn unsigned_words(self) -> bool {
+        matches!(self, Self::Simd128)
+    }
+
+    /// Whether panels of signed bytes hold 16-bit words.
+    pub(crate) const fn signed_words(self) -> bool {
+        matches!(self, Self::Simd128 | Self::RelaxedSimd)
     }
 
     /// The instruction set of this name, if this processor runs it.
@@ -107,29 +179,81 @@ pub(crate) trait Task {
 /// # Panics
 /// Where the processor lacks it: an [`Isa`] is only made for a processor that has it, and a forged one must not fault.
 pub(crate) fn dispatch<T: Task>(isa: Isa, task: T) -> T::Output {
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    #[inline(never)]
-    #[allow(unsafe_code)]
-    unsafe fn avx2<T: Task>(task: T) -> T::Output {
-        // SAFETY: the caller has seen that the processor has AVX2.
-        unsafe { task.run::<crate::simd::avx2::Avx2>() }
+    /// A function that has the instruction set, into which the generic code is inlined.
+    #[allow(unused_macros)]
+    macro_rules! boundary {
+        ($simd:ty $(, $features:literal)?) => {{
+            $(#[target_feature(enable = $features)])?
+            #[inline(never)]
+            #[allow(unsafe_code)]
+            unsafe fn with<T: Task>(task: T) -> T::Output {
+                // SAFETY: the caller has seen that the processor has it.
+                unsafe { task.run::<$simd>() }
+            }
+            assert!(isa.is_available(), "this processor lacks {isa}");
+            // SAFETY: it has it, as was just seen.
+            #[allow(unsafe_code)]
+            unsafe {
+                with(task)
+            }
+        }};
     }
 
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => {
-            assert!(isa.is_available(), "this processor lacks {isa}");
-            // SAFETY: it has AVX2, as was just seen.
-            #[allow(unsafe_code)]
-            unsafe {
-                avx2(task)
-            }
+        Isa::Avx2 => boundary!(crate::simd::x86::Avx2, "avx2"),
+        #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni => boundary!(crate::simd::x86::AvxVnni, "avx2,avxvnni"),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni => {
+            boundary!(crate::simd::x86::Avx512Vnni, "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        Isa::Avx2 => panic!("this processor lacks {isa}"),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => boundary!(crate::simd::neon::Neon, "neon"),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonDotprod => boundary!(crate::simd::neon::Dotprod, "neon,dotprod"),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonI8mm => boundary!(crate::simd::neon::I8mm, "neon,i8mm"),
+        #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+        Isa::Simd128 => boundary!(crate::simd::wasm::Simd128),
+        #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+        Isa::RelaxedSimd => boundary!(crate::simd::wasm::Relaxed),
         // SAFETY: plain Rust runs everywhere.
         #[allow(unsafe_code)]
         Isa::Scalar => unsafe { task.run::<Portable>() },
+        #[allow(unreachable_patterns)]
+        _ => panic!("this processor lacks {isa}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_and_errors_list_what_there_is() {
+        for isa in Isa::ALL {
+            match Isa::from_name(isa.name()) {
+                Ok(found) => assert!(found == isa && isa.is_available()),
+                Err(error) => {
+                    assert!(!isa.is_available());
+                    assert!(error.to_string().contains(isa.name()) && error.to_string().contains("scalar"));
+                }
+            }
+        }
+        let error = Isa::from_name("mmx").unwrap_err().to_string();
+        assert!(error.contains("mmx") && error.contains(Isa::best().name()), "{error}");
+    }
+
+    #[test]
+    fn the_best_is_the_last_that_there_is() {
+        let available: Vec<_> = Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect();
+        assert_eq!(available.last(), Some(&Isa::best()));
+        eprintln!("instruction sets here: {available:?}");
+        if cfg!(target_feature = "relaxed-simd") {
+            assert_eq!(Isa::best(), Isa::RelaxedSimd);
+        } else if cfg!(target_feature = "simd128") {
+            assert_eq!(Isa::best(), Isa::Simd128);
+        }
     }
 }

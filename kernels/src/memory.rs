@@ -107,6 +107,7 @@ mod tests {
         assert!(bytes.slice(0..usize::MAX).is_none());
     }
 
+    #[cfg(not(target_family = "wasm"))]
     #[test]
     fn a_mapped_file_reads_as_its_bytes() {
         let mut file = tempfile::tempfile().unwrap();

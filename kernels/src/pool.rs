@@ -85,6 +85,14 @@ impl Pool {
     }
 }
 
+/// The threads of a rayon pool beside the caller's: for a platform whose threads only it can start, as a browser's workers.
+#[cfg(feature = "threads")]
+impl From<rayon::ThreadPool> for Pool {
+    fn from(threads: rayon::ThreadPool) -> Self {
+        Self { threads: Some(std::sync::Arc::new(threads)) }
+    }
+}
+
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool").field("threads", &self.threads()).finish()
@@ -135,7 +143,7 @@ mod tests {
     fn every_iteration_runs_once() {
         for threads in [1, 2, 5] {
             let pool = Pool::new(threads);
-            assert_eq!(pool.threads(), threads);
+            assert_eq!(pool.threads(), if cfg!(feature = "threads") { threads } else { 1 });
             for n in [0, 1, 2, 100] {
                 let counts: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
                 pool.run(n, &|i| {
@@ -149,6 +157,7 @@ mod tests {
         }
     }
 
+    #[cfg(panic = "unwind")]
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
         let pool = Pool::new(2);

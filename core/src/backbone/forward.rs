@@ -2,6 +2,7 @@
 
 use super::weights::Layer;
 use super::{Backbone, BackboneError};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zen_edge_kernels::attention::{KvCache, attention};
 use zen_edge_kernels::format::dequantize;
@@ -86,6 +87,8 @@ impl Context {
 enum Caches<'a> {
     /// Every layer's are kept.
     Kept(&'a mut Context),
+    /// As before, and the pass has the context for itself.
+    Owned(Context),
     /// One layer's at a time: all that a prompt needs that nothing follows. At 0.6B that is 8 KB a token, not 229.
     Passing(KvCache),
 }
@@ -93,7 +96,7 @@ enum Caches<'a> {
 /// A prompt, or what is left of it, on its way through the layers together with others.
 struct Segment<'a> {
     caches: Caches<'a>,
-    ids: &'a [u32],
+    ids: Cow<'a, [u32]>,
     /// Position of the first of `ids`.
     start: usize,
 }
@@ -102,6 +105,7 @@ impl Segment<'_> {
     fn cache(&mut self, layer: usize) -> &mut KvCache {
         match &mut self.caches {
             Caches::Kept(context) => &mut context.layers[layer],
+            Caches::Owned(context) => &mut context.layers[layer],
             Caches::Passing(cache) => cache,
         }
     }
@@ -124,7 +128,75 @@ struct Scratch {
     sliding: RopeTable,
 }
 
+/// Where several segments are on their way through the layers.
+struct Walk<'a> {
+    segments: Vec<Segment<'a>>,
+    chunk: usize,
+    scratch: Scratch,
+    positions: Vec<usize>,
+    /// The row of each segment's last token.
+    pooled: Vec<usize>,
+    layer: usize,
+    /// The first row of the chunk.
+    start: usize,
+    /// Whether the chunk's attention is done, and what follows it in the layer is not.
+    attended: bool,
+}
+
+/// A prompt on its way through the layers, for a caller that must do other things in between: [`Backbone::begin`].
+pub struct Pass {
+    walk: Walk<'static>,
+    /// The tokens that the context had before.
+    shared: usize,
+    finished: bool,
+}
+
+impl Pass {
+    /// The context that it was begun with: with the prompt's tokens after its end, with those that it shared before.
+    pub fn into_context(self) -> Option<Context> {
+        let segment = self.walk.segments.into_iter().next()?;
+        let Caches::Owned(mut context) = segment.caches else { return None };
+        if self.finished {
+            context.tokens.extend_from_slice(&segment.ids);
+        } else {
+            context.truncate(self.shared);
+        }
+        Some(context)
+    }
+}
+
 impl Backbone {
+    /// Begins a pass over `ids` that is made in steps. With a context, the tokens that it shares with their start are
+    /// reused and the rest is appended to it.
+    ///
+    /// # Errors
+    /// As [`embed`](Self::embed).
+    pub fn begin(&self, ids: &[u32], context: Option<Context>) -> Result<Pass, BackboneError> {
+        self.check(ids)?;
+        let (shared, caches) = match context {
+            Some(mut context) => {
+                let shared = context.shared(ids).min(ids.len() - 1);
+                context.truncate(shared);
+                (shared, Caches::Owned(context))
+            }
+            None => (0, Caches::Passing(self.cache())),
+        };
+        let segment = Segment { caches, ids: ids[shared..].to_vec().into(), start: shared };
+        Ok(Pass { walk: self.walk(vec![segment], self.chunk)?, shared, finished: false })
+    }
+
+    /// Makes one step of a pass, at most half a layer of a chunk: the vector after the last one, else `None`. The bits are
+    /// those of [`embed`](Self::embed).
+    ///
+    /// # Errors
+    /// As [`embed`](Self::embed); a pass that has ended has no tokens left.
+    pub fn step(&self, pass: &mut Pass) -> Result<Option<Vec<f32>>, BackboneError> {
+        let Some(mut vectors) = self.advance(&mut pass.walk)? else { return Ok(None) };
+        let vector = vectors.pop().ok_or(BackboneError::NoTokens)?;
+        pass.finished = true;
+        Ok(Some(vector))
+    }
+
     /// A context that holds no tokens.
     pub fn context(&self) -> Context {
         Context { tokens: Vec::new(), layers: (0..self.shape.layers).map(|_| self.cache()).collect() }
@@ -175,8 +247,8 @@ impl Backbone {
         interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<f32>, BackboneError> {
         self.check(ids)?;
-        let mut segments = [Segment { caches: Caches::Passing(self.cache()), ids, start: 0 }];
-        let mut vectors = self.forward(&mut segments, chunk, interrupt)?;
+        let segment = Segment { caches: Caches::Passing(self.cache()), ids: ids.into(), start: 0 };
+        let mut vectors = self.forward(vec![segment], chunk, interrupt)?;
         vectors.pop().ok_or(BackboneError::NoTokens)
     }
 
@@ -195,8 +267,8 @@ impl Backbone {
         // The last token is computed anew even where all are known: its hidden state is not kept.
         let shared = context.shared(ids).min(ids.len() - 1);
         context.truncate(shared);
-        let mut segments = [Segment { caches: Caches::Kept(context), ids: &ids[shared..], start: shared }];
-        let result = self.forward(&mut segments, self.chunk, interrupt);
+        let segment = Segment { caches: Caches::Kept(context), ids: ids[shared..].into(), start: shared };
+        let result = self.forward(vec![segment], self.chunk, interrupt);
         match &result {
             Ok(_) => context.tokens.extend_from_slice(&ids[shared..]),
             // Some layers have the tokens, some do not: forget them in all.
@@ -227,11 +299,11 @@ impl Backbone {
                 })
                 .count();
             let (batch, after) = rest.split_at(together);
-            let mut segments: Vec<Segment<'_>> = batch
+            let segments = batch
                 .iter()
-                .map(|ids| Segment { caches: Caches::Passing(self.cache()), ids, start: 0 })
+                .map(|ids| Segment { caches: Caches::Passing(self.cache()), ids: (*ids).into(), start: 0 })
                 .collect();
-            out.extend(self.forward(&mut segments, self.chunk, None)?);
+            out.extend(self.forward(segments, self.chunk, None)?);
             rest = after;
         }
         Ok(out)
@@ -248,72 +320,97 @@ impl Backbone {
     }
 
     /// The segments' tokens through every layer; the hidden state of each one's last token, in order.
-    ///
-    /// Layer after layer, `chunk` tokens at a time: beside the residual stream, memory does not grow with the prompt.
     fn forward(
         &self,
-        segments: &mut [Segment<'_>],
+        segments: Vec<Segment<'_>>,
         chunk: usize,
         interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<Vec<f32>>, BackboneError> {
-        let stop = || match interrupt {
-            Some(interrupt) if interrupt.stops() => Err(BackboneError::Cancelled),
-            _ => Ok(()),
-        };
+        let mut walk = self.walk(segments, chunk)?;
+        loop {
+            if interrupt.is_some_and(Interrupt::stops) {
+                return Err(BackboneError::Cancelled);
+            }
+            if let Some(vectors) = self.advance(&mut walk)? {
+                return Ok(vectors);
+            }
+        }
+    }
+
+    fn walk<'a>(&self, segments: Vec<Segment<'a>>, chunk: usize) -> Result<Walk<'a>, BackboneError> {
         let mut scratch = Scratch::default();
-        let s = &mut scratch;
-        self.gather(segments, &mut s.x)?;
-        let hidden = self.shape.hidden;
-        let positions: Vec<usize> = segments.iter().flat_map(|s| s.start..s.start + s.ids.len()).collect();
-        // The row of each segment's last token.
-        let pooled: Vec<usize> = segments
+        self.gather(&segments, &mut scratch.x)?;
+        let positions = segments.iter().flat_map(|s| s.start..s.start + s.ids.len()).collect();
+        let pooled = segments
             .iter()
             .scan(0, |rows, s| {
                 *rows += s.ids.len();
                 Some(*rows - 1)
             })
             .collect();
+        let chunk = chunk.max(1);
+        Ok(Walk { segments, chunk, scratch, positions, pooled, layer: 0, start: 0, attended: false })
+    }
 
-        for (i, layer) in self.layers.iter().enumerate() {
-            let window = self.plan.windows[i];
-            let last = i + 1 == self.layers.len();
-            for segment in segments.iter_mut() {
-                if let Caches::Passing(cache) = &mut segment.caches {
-                    cache.truncate(0);
+    /// Half a layer of a chunk, or what comes after the last layer: then the vectors.
+    ///
+    /// Layer after layer, `chunk` tokens at a time: beside the residual stream, memory does not grow with the prompt.
+    fn advance(&self, walk: &mut Walk<'_>) -> Result<Option<Vec<Vec<f32>>>, BackboneError> {
+        let Some(layer) = self.layers.get(walk.layer) else { return self.pooled(walk).map(Some) };
+        let s = &mut walk.scratch;
+        let hidden = self.shape.hidden;
+        let window = self.plan.windows[walk.layer];
+        let last = walk.layer + 1 == self.layers.len();
+        let rows = walk.start..walk.positions.len().min(walk.start + walk.chunk);
+        if !walk.attended {
+            if walk.start == 0 {
+                for segment in &mut walk.segments {
+                    if let Caches::Passing(cache) = &mut segment.caches {
+                        cache.truncate(0);
+                    }
                 }
             }
-            for start in (0..positions.len()).step_by(chunk.max(1)) {
-                stop()?;
-                let rows = start..positions.len().min(start + chunk.max(1));
-                self.turn(s, window.is_some(), positions[rows.clone()].iter().copied());
-                self.norm(&s.x[rows.start * hidden..rows.end * hidden], &layer.attn_norm, &mut s.h);
-                self.keys_and_values(layer, s, window.is_some());
-                if !last {
-                    self.queries(layer, s, window.is_some());
-                }
-                self.attend(i, segments, s, rows.clone(), last, window);
-                if !last {
-                    stop()?;
-                    self.rest_of_layer(layer, s, rows);
-                }
+            self.turn(s, window.is_some(), walk.positions[rows.clone()].iter().copied());
+            self.norm(&s.x[rows.start * hidden..rows.end * hidden], &layer.attn_norm, &mut s.h);
+            self.keys_and_values(layer, s, window.is_some());
+            if !last {
+                self.queries(layer, s, window.is_some());
             }
+            self.attend(walk.layer, &mut walk.segments, s, rows.clone(), last, window);
+            walk.attended = true;
+            // Of the last layer nothing follows here.
+            if !last {
+                return Ok(None);
+            }
+        } else {
+            self.rest_of_layer(layer, s, rows.clone());
         }
+        walk.attended = false;
+        walk.start = rows.end;
+        if walk.start == walk.positions.len() {
+            (walk.layer, walk.start) = (walk.layer + 1, 0);
+        }
+        Ok(None)
+    }
 
-        // Of the last layer, only the pooled rows.
-        stop()?;
+    /// What is left of the last layer: it is done for the pooled rows alone.
+    fn pooled(&self, walk: &mut Walk<'_>) -> Result<Vec<Vec<f32>>, BackboneError> {
         let (Some(layer), Some(window)) = (self.layers.last(), self.plan.windows.last().copied()) else {
             return Err(BackboneError::NoTokens);
         };
+        let s = &mut walk.scratch;
+        let hidden = self.shape.hidden;
+        let pooled = std::mem::take(&mut walk.pooled);
         for (to, from) in pooled.iter().enumerate() {
             s.x.copy_within(from * hidden..(from + 1) * hidden, to * hidden);
         }
         s.x.truncate(pooled.len() * hidden);
-        self.turn(s, window.is_some(), pooled.iter().map(|row| positions[*row]));
+        self.turn(s, window.is_some(), pooled.iter().map(|row| walk.positions[*row]));
         self.norm(&s.x, &layer.attn_norm, &mut s.h);
         self.queries(layer, s, window.is_some());
         let width = self.shape.heads * self.shape.head_dim;
         s.attended.resize(s.q.len(), 0.0);
-        for (n, segment) in segments.iter_mut().enumerate() {
+        for (n, segment) in walk.segments.iter_mut().enumerate().take(pooled.len()) {
             let cache = segment.cache(self.layers.len() - 1);
             let row = n * width..(n + 1) * width;
             let out = &mut s.attended[row.clone()];
@@ -400,7 +497,7 @@ impl Backbone {
         let ty = self.embedding.block_type()?;
         let row_bytes = self.embedding.row_bytes() as usize;
         let mut owned = Vec::new();
-        for (id, x) in segments.iter().flat_map(|s| s.ids).zip(x.chunks_exact_mut(hidden)) {
+        for (id, x) in segments.iter().flat_map(|s| &*s.ids).zip(x.chunks_exact_mut(hidden)) {
             let offset = self.embedding.offset + u64::from(*id) * row_bytes as u64;
             if let Some(bytes) = self.source.view(offset, row_bytes) {
                 dequantize(ty, &bytes, x);

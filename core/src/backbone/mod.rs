@@ -13,7 +13,7 @@ mod tests;
 mod weights;
 
 pub use architecture::{Architecture, Shape};
-pub use forward::{Cancel, Context, Interrupt};
+pub use forward::{Cancel, Context, Interrupt, Pass};
 pub(crate) use weights::parts;
 
 use crate::gguf::{Gguf, GgufError, TensorInfo};
@@ -37,6 +37,8 @@ pub struct BackboneOptions {
     pub isa: Option<Isa>,
     /// Threads; as many as the process may use where none are given.
     pub threads: Option<usize>,
+    /// Threads that are there already, in place of `threads`.
+    pub pool: Option<Pool>,
     /// Tokens in a chunk of prefill; [`DEFAULT_CHUNK`] where none is given.
     pub chunk: Option<usize>,
 }
@@ -190,7 +192,10 @@ impl Backbone {
         let output_norm = weights::vector(gguf, gguf.require_tensor("output_norm.weight")?, shape.hidden)?;
         Ok(Self {
             isa,
-            pool: Pool::new(options.threads.unwrap_or_else(Pool::default_threads)),
+            pool: options
+                .pool
+                .clone()
+                .unwrap_or_else(|| Pool::new(options.threads.unwrap_or_else(Pool::default_threads))),
             chunk: options.chunk.unwrap_or(DEFAULT_CHUNK).max(1),
             source: gguf.source().clone(),
             shape,

@@ -240,6 +240,41 @@ fn a_reused_prefix_gives_the_same_bits() {
 }
 
 #[test]
+fn a_pass_in_steps_gives_the_same_bits_and_its_context_back() {
+    let model = Model::default().load().unwrap();
+    let ids = [1, 2, 3, 4, 5, 6];
+    let finish = |context| {
+        let mut pass = model.begin(&ids, context).unwrap();
+        let mut steps = 1;
+        let vector = loop {
+            match model.step(&mut pass).unwrap() {
+                Some(vector) => break vector,
+                None => steps += 1,
+            }
+        };
+        assert!(matches!(model.step(&mut pass), Err(BackboneError::NoTokens)), "it has ended");
+        (vector, steps, pass.into_context())
+    };
+    let whole = model.embed(&ids).unwrap();
+    let (vector, steps, none) = finish(None);
+    assert_eq!(vector, whole);
+    assert!(steps > model.shape().layers && none.is_none());
+    let mut context = model.context();
+    model.embed_in(&mut context, &[1, 2, 9], None).unwrap();
+    let (vector, _, context) = finish(Some(context));
+    assert_eq!(vector, whole);
+    let context = context.unwrap();
+    assert_eq!(context.tokens(), ids);
+    // What is given up in the middle keeps what it had.
+    let mut pass = model.begin(&[1, 2, 7, 7], Some(context)).unwrap();
+    assert!(model.step(&mut pass).unwrap().is_none());
+    let mut context = pass.into_context().unwrap();
+    assert_eq!(context.tokens(), [1, 2]);
+    assert_eq!(model.embed_in(&mut context, &ids, None).unwrap(), whole);
+    assert!(matches!(model.begin(&[], None), Err(BackboneError::NoTokens)));
+}
+
+#[test]
 fn a_source_without_views_gives_the_same_bits() {
     /// A browser's storage: bytes are read, never seen.
     struct Far(Memory);

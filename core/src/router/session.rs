@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 ///
 /// Where a text's keys and values would take more than [`super::RouterOptions::prefix_bytes`] it is read anew each time.
 pub struct Session {
-    router: Arc<Router>,
-    latest: Mutex<Arc<Cancel>>,
-    context: Mutex<Context>,
+    pub(super) router: Arc<Router>,
+    pub(super) latest: Mutex<Arc<Cancel>>,
+    pub(super) context: Mutex<Context>,
 }
 
 impl Session {
@@ -30,8 +30,7 @@ impl Session {
     /// # Errors
     /// As [`Router::route`].
     pub fn update(&self, text: &str, request: &Request<'_>) -> Result<Outcome, BackboneError> {
-        let stale = Arc::new(Cancel::new());
-        std::mem::replace(&mut *lock(&self.latest), stale.clone()).cancel();
+        let stale = self.supersede();
         let mut context = lock(&self.context);
         // Those who waited here while a newer text came have nothing to do.
         if stale.is_cancelled() {

@@ -10,14 +10,20 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use zen_edge_kernels::isa::Isa;
+use zen_edge_kernels::pool::Pool;
 
 /// How a router runs.
 #[derive(Clone, Default)]
 pub struct RouterOptions {
     /// Threads; as many as the process may use where none are given.
     pub threads: Option<usize>,
+    /// Threads that are there already, in place of `threads`.
+    pub pool: Option<Pool>,
     /// The instruction set; the best of this processor where none is given.
     pub isa: Option<Isa>,
+    /// Tokens in a chunk of prefill; [`crate::backbone::DEFAULT_CHUNK`] where none is given. It bounds what one step of a
+    /// [`super::Job`] takes.
+    pub chunk: Option<usize>,
     /// What timings are taken with; the system's clock natively, none in a browser.
     pub clock: Option<Arc<dyn Clock>>,
     /// Bytes that the vectors of earlier prompts may take; [`crate::cache::DEFAULT_BYTES`] where none are given, 0

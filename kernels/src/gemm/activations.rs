@@ -31,6 +31,8 @@ pub struct Activations {
     cols: usize,
     /// `[token][cols]`
     pub(crate) q: Vec<i8>,
+    /// The same as 16-bit words, where the instruction set multiplies words; else empty.
+    pub(crate) words: Vec<i16>,
     /// `[token][block]`
     pub(crate) scale: Vec<f32>,
     /// `[token][block]`: the sums of `q` over the block's two halves, as the two 16-bit halves of a word.
@@ -42,7 +44,15 @@ pub struct Activations {
 impl Activations {
     /// None yet; [`quantize`](Self::quantize) fills it and reuses its memory.
     pub const fn new() -> Self {
-        Self { tokens: 0, cols: 0, q: Vec::new(), scale: Vec::new(), sums: Vec::new(), min: Vec::new() }
+        Self {
+            tokens: 0,
+            cols: 0,
+            q: Vec::new(),
+            words: Vec::new(),
+            scale: Vec::new(),
+            sums: Vec::new(),
+            min: Vec::new(),
+        }
     }
 
     /// Rows that it holds.
@@ -57,10 +67,18 @@ impl Activations {
 
     /// Bytes of memory that it keeps.
     pub fn memory(&self) -> usize {
-        self.q.capacity() + 4 * (self.scale.capacity() + self.sums.capacity() + self.min.capacity())
+        self.q.capacity()
+            + 2 * self.words.capacity()
+            + 4 * (self.scale.capacity() + self.sums.capacity() + self.min.capacity())
     }
 
-    /// Quantises `x`, rows of `cols` values.
+    /// Whether a product on `isa` finds what it reads.
+    pub(super) fn assert_made_for(&self, isa: Isa) {
+        let words = isa.signed_words() || isa.unsigned_words();
+        assert!(!words || self.words.len() == self.q.len(), "the activations were not quantised for {isa}");
+    }
+
+    /// Quantises `x`, rows of `cols` values, for products on `isa`.
     ///
     /// # Panics
     /// Where `cols` is not whole blocks or `x` not whole rows.
@@ -73,10 +91,13 @@ impl Activations {
         (self.tokens, self.cols) = (x.len() / cols, cols);
         let blocks = x.len() / BLOCK;
         self.q.resize(x.len(), 0);
+        let words = isa.signed_words() || isa.unsigned_words();
+        self.words.resize(if words { x.len() } else { 0 }, 0);
         self.scale.resize(blocks, 0.0);
         self.sums.resize(blocks, 0);
         self.min.resize(blocks, 0.0);
         let q = SharedMut::new(&mut self.q);
+        let wide = SharedMut::new(&mut self.words);
         let scale = SharedMut::new(&mut self.scale);
         let sums = SharedMut::new(&mut self.sums);
         let min = SharedMut::new(&mut self.min);
@@ -89,6 +110,7 @@ impl Activations {
                 QuantizeRow {
                     x: &x[token * cols..][..cols],
                     q: q.slice(token * cols..(token + 1) * cols),
+                    words: wide.slice(if words { token * cols..(token + 1) * cols } else { 0..0 }),
                     scale: scale.slice(blocks.clone()),
                     sums: sums.slice(blocks.clone()),
                     min: min.slice(blocks),
@@ -102,6 +124,7 @@ impl Activations {
 struct QuantizeRow<'a> {
     x: &'a [f32],
     q: &'a mut [i8],
+    words: &'a mut [i16],
     scale: &'a mut [f32],
     sums: &'a mut [i32],
     min: &'a mut [f32],
@@ -166,6 +189,9 @@ impl Task for QuantizeRow<'_> {
                 self.sums[b] = (low & 0xffff) | (high << 16);
                 self.min[b] = (low + high) as f32 * scale;
             }
+        }
+        for (word, q) in self.words.iter_mut().zip(&*self.q) {
+            *word = i16::from(*q);
         }
     }
 }

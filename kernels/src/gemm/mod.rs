@@ -29,6 +29,7 @@
 //! one thread: 107 ms beside 8.7 ms a token, from the record `prefill-llama-cpp`).
 
 mod activations;
+pub(crate) mod dot;
 mod float;
 mod quantized;
 #[cfg(test)]
@@ -150,7 +151,8 @@ pub struct Product<'a> {
 /// Computes products that share their input, spread over `pool` by panels.
 ///
 /// # Panics
-/// Where the shapes of a matrix, its input and its output do not agree.
+/// Where the shapes of a matrix, its input and its output do not agree, or the activations were quantised for another
+/// instruction set, one that reads them otherwise.
 pub fn matmul(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'_>]) {
     struct Job<'a> {
         w: &'a Matrix,
@@ -170,6 +172,7 @@ pub fn matmul(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'
                     (tokens, p.w.cols),
                     "input and weights disagree"
                 );
+                input.q.assert_made_for(isa);
             } else {
                 assert_eq!(input.x.len(), tokens * p.w.cols, "input and weights disagree");
             }

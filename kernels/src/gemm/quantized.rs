@@ -1,5 +1,6 @@
 //! Products with quantised weights: exact integer sums, floats in a fixed order.
 
+use super::dot::{Dot, Layout};
 use super::{Activations, BLOCK, Matrix, PANEL_ROWS};
 use crate::format::decode::{Class, Format, Group};
 use crate::isa::{Isa, Task, dispatch};
@@ -7,14 +8,12 @@ use crate::simd::{LANES, Simd, Tiles};
 use core::marker::PhantomData;
 use std::cell::RefCell;
 
-/// Blocks of a panel that are unpacked at once: 1,024 columns, 16 KiB of quants.
+/// Blocks of a panel that are unpacked at once: 1,024 columns, 16 KiB of quants where they are bytes.
 const CHUNK: usize = 32;
-/// Four-byte steps in a block.
-const QUADS: usize = BLOCK / 4;
 
 /// A panel's unpacked chunk. Rows are the inner index everywhere, 16 of them.
 struct Panel {
-    /// `[block][quad][row][4]`
+    /// `[block][…]`, as the [`Dot`] of the instruction set writes a block.
     q: Vec<u8>,
     /// `[sub-block][row]`: the integer scale, twice, as the two 16-bit halves of a word.
     scale: Vec<i32>,
@@ -50,14 +49,17 @@ pub(super) unsafe fn panel_product<F: Format>(
     let rows = PANEL_ROWS.min(w.rows - row);
     let blocks = w.cols / BLOCK;
     PANEL.with_borrow_mut(|panel| {
+        // The first-level cache holds it, whatever the width.
+        let chunk = if F::CLASS == Class::Signed { isa.signed_words() } else { isa.unsigned_words() };
+        let chunk = if chunk { CHUNK / 2 } else { CHUNK };
         panel.q.resize(CHUNK * BLOCK * PANEL_ROWS, 0);
         panel.scale.resize(2 * CHUNK * PANEL_ROWS, 0);
         panel.min.resize(2 * CHUNK * PANEL_ROWS, 0.0);
         panel.d.resize(CHUNK * PANEL_ROWS, 0.0);
         panel.dmin.resize(CHUNK * PANEL_ROWS, 0.0);
         panel.groups.resize_with(PANEL_ROWS, Group::new);
-        for start in (0..blocks).step_by(CHUNK) {
-            let len = CHUNK.min(blocks - start);
+        for start in (0..blocks).step_by(chunk) {
+            let len = chunk.min(blocks - start);
             dispatch(isa, Pack::<F> { w, row, rows, start, len, panel, format: PhantomData });
             let chunk = Chunk {
                 panel,
@@ -138,41 +140,32 @@ impl<F: Format> Task for Pack<'_, F> {
                     }
                 }
             }
-            for b in 0..group_blocks {
-                for half in 0..2 {
-                    let groups = &panel.groups[LANES * half..][..LANES];
-                    // SAFETY: 32 bytes of each row's quants; a block of the panel is eight quads of 64 bytes.
-                    unsafe {
-                        let mut lanes = [S::i_splat(0); LANES];
-                        for (lane, group) in lanes.iter_mut().zip(groups) {
-                            *lane = S::i_load(group.q[BLOCK * b..][..BLOCK].as_ptr());
-                        }
-                        let block =
-                            &mut panel.q[(g * group_blocks + b) * BLOCK * PANEL_ROWS..][..BLOCK * PANEL_ROWS];
-                        for (quad, lane) in S::i_transpose(lanes).into_iter().enumerate() {
-                            S::i_store(
-                                block[quad * 4 * PANEL_ROWS + BLOCK * half..][..BLOCK].as_mut_ptr(),
-                                lane,
-                            );
-                        }
-                    }
+            // SAFETY: the caller gives the instruction set.
+            unsafe {
+                if F::CLASS == Class::Signed {
+                    pack_group::<S, S::Signed, F>(&panel.groups, g * group_blocks, &mut panel.q);
+                } else {
+                    pack_group::<S, S::Unsigned, F>(&panel.groups, g * group_blocks, &mut panel.q);
                 }
             }
         }
     }
 }
 
-/// What a kernel must know of a format beside the range of its quants.
-#[derive(Clone, Copy)]
-struct Layout {
-    group_blocks: usize,
-    offset_shift: Option<u32>,
-    min: bool,
-}
-
-impl Layout {
-    const fn of<F: Format>() -> Self {
-        Self { group_blocks: F::LEN / BLOCK, offset_shift: F::OFFSET_SHIFT, min: F::MIN }
+/// Writes the blocks of 16 rows' groups, from block `first` of the panel on.
+///
+/// # Safety
+/// The processor has the instruction set of `S`.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn pack_group<S: Simd, D: Dot<S>, F: Format>(groups: &[Group], first: usize, q: &mut [u8]) {
+    let size = BLOCK * PANEL_ROWS * D::WIDTH;
+    for b in 0..F::LEN / BLOCK {
+        let block = &mut q[(first + b) * size..][..size];
+        for half in 0..2 {
+            // SAFETY: the caller gives the instruction set.
+            unsafe { D::pack::<F>(&groups[LANES * half..][..LANES], b, half, block) }
+        }
     }
 }
 
@@ -216,14 +209,14 @@ impl<const STEPS: usize, const SUBS: usize> Tiles for Kernel<'_, STEPS, SUBS> {
         unsafe {
             let out = out.add(first * out_stride);
             if rows == PANEL_ROWS {
-                self.whole::<S, T>(first, out, out_stride);
+                self.chains::<S, T>(first, out, out_stride);
                 return;
             }
             let mut copy = [[0.0f32; PANEL_ROWS]; T];
             for (t, copy) in copy.iter_mut().enumerate() {
                 core::ptr::copy_nonoverlapping(out.add(t * out_stride), copy.as_mut_ptr(), rows);
             }
-            self.whole::<S, T>(first, copy.as_mut_ptr().cast(), PANEL_ROWS);
+            self.chains::<S, T>(first, copy.as_mut_ptr().cast(), PANEL_ROWS);
             for (t, copy) in copy.iter().enumerate() {
                 core::ptr::copy_nonoverlapping(copy.as_ptr(), out.add(t * out_stride), rows);
             }
@@ -232,17 +225,36 @@ impl<const STEPS: usize, const SUBS: usize> Tiles for Kernel<'_, STEPS, SUBS> {
 }
 
 impl<const STEPS: usize, const SUBS: usize> Kernel<'_, STEPS, SUBS> {
+    /// The chains of 16 rows × `T` tokens, by the instruction set's way with these quants.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn chains<S: Simd, const T: usize>(&self, first: usize, out: *mut f32, out_stride: usize) {
+        // SAFETY: as the caller gives it.
+        unsafe {
+            if STEPS == 0 {
+                self.whole::<S, S::Signed, T>(first, out, out_stride);
+            } else {
+                self.whole::<S, S::Unsigned, T>(first, out, out_stride);
+            }
+        }
+    }
+
     /// The chains of 16 rows × `T` tokens over the chunk's groups.
     #[inline(always)]
     #[allow(unsafe_code)]
-    unsafe fn whole<S: Simd, const T: usize>(&self, first: usize, out: *mut f32, out_stride: usize) {
+    unsafe fn whole<S: Simd, D: Dot<S>, const T: usize>(
+        &self,
+        first: usize,
+        out: *mut f32,
+        out_stride: usize,
+    ) {
         let Chunk { panel, layout, x, start, len, .. } = self.0;
         let blocks = x.cols() / BLOCK;
         let first = first * blocks + start;
         // SAFETY: the panel holds `len` blocks and their scales, the activations `blocks` of every token; `out` has 16
         // columns in each of `T` rows.
         unsafe {
-            let q = x.q.as_ptr().add(first * BLOCK);
+            let q = D::activations(x).add(first * BLOCK);
             let x_scale = x.scale.as_ptr().add(first);
             let x_sums = x.sums.as_ptr().add(first);
             let x_min = x.min.as_ptr().add(first);
@@ -259,7 +271,7 @@ impl<const STEPS: usize, const SUBS: usize> Kernel<'_, STEPS, SUBS> {
                 let group = g * layout.group_blocks..(g + 1) * layout.group_blocks;
                 let mut s = [[S::f_splat(0.0); T]; 2];
                 for b in group.clone() {
-                    let w = panel.q.as_ptr().add(b * BLOCK * PANEL_ROWS);
+                    let w = panel.q.as_ptr().add(b * BLOCK * PANEL_ROWS * D::WIDTH);
                     let scale = panel.scale.as_ptr().add(b * SUBS * PANEL_ROWS);
                     let mut a = [q; T];
                     let mut sums = [0; T];
@@ -267,11 +279,7 @@ impl<const STEPS: usize, const SUBS: usize> Kernel<'_, STEPS, SUBS> {
                         a[t] = q.add((t * blocks + b) * BLOCK);
                         sums[t] = *x_sums.add(t * blocks + b);
                     }
-                    let int = if STEPS == 0 {
-                        signed_dot::<S, T>(w, scale, a, layout.group_blocks > 1)
-                    } else {
-                        unsigned_dot::<S, STEPS, SUBS, T>(w, scale, a, sums, layout.offset_shift)
-                    };
+                    let int = D::block::<STEPS, SUBS, T>(w, scale, a, sums, layout);
                     for t in 0..T {
                         let x = S::f_splat(*x_scale.add(t * blocks + b));
                         for r in 0..2 {
@@ -327,126 +335,4 @@ impl<const STEPS: usize, const SUBS: usize> Kernel<'_, STEPS, SUBS> {
 #[inline(always)]
 pub(super) fn half_sum(sums: i32, half: usize) -> i32 {
     if half == 0 { i32::from(sums as i16) } else { sums >> 16 }
-}
-
-/// One quad of a panel's block, and the same quad of a token's activations in every lane.
-macro_rules! quad {
-    ($S:ident, $w:expr, $i:expr) => {
-        [$S::i_load($w.add(4 * PANEL_ROWS * $i)), $S::i_load($w.add(4 * PANEL_ROWS * $i + BLOCK))]
-    };
-    ($S:ident, splat $a:expr, $i:expr) => {
-        $S::i_splat($a.add(4 * $i).cast::<i32>().read_unaligned())
-    };
-}
-
-/// `float(int[b])` for 16 rows × `T` tokens, of signed bytes.
-///
-/// # Safety
-/// `w` points at a block of a panel, `scale` at its scales, each of `a` at 32 activations.
-#[inline(always)]
-#[allow(unsafe_code)]
-unsafe fn signed_dot<S: Simd, const T: usize>(
-    w: *const u8,
-    scale: *const i32,
-    a: [*const i8; T],
-    scaled: bool,
-) -> [[S::F; T]; 2] {
-    // SAFETY: as the caller gives it.
-    unsafe {
-        let mut int = [[S::i_splat(0); T]; 2];
-        for i in 0..QUADS {
-            let w = quad!(S, w, i);
-            for t in 0..T {
-                let a = quad!(S, splat a[t], i);
-                for r in 0..2 {
-                    int[r][t] = S::i_dot8(int[r][t], w[r], a);
-                }
-            }
-        }
-        let mut out = floats::<S, T>(int);
-        if scaled {
-            // |int| · |scale| < 2^24: the product of the floats is exact.
-            for (r, out) in out.iter_mut().enumerate() {
-                let scale = S::i_load(scale.add(LANES * r).cast());
-                let scale = S::f_from_i(S::i_dot16(scale, S::i_splat(1)));
-                for out in out {
-                    *out = S::f_mul(*out, scale);
-                }
-            }
-        }
-        out
-    }
-}
-
-/// `float(int[b])` for 16 rows × `T` tokens, of unsigned quants, `STEPS` quads at a time in 16 bits.
-///
-/// # Safety
-/// `w` points at a block of a panel, `scale` at its sub-blocks' scales, each of `a` at 32 activations.
-#[inline(always)]
-#[allow(unsafe_code)]
-unsafe fn unsigned_dot<S: Simd, const STEPS: usize, const SUBS: usize, const T: usize>(
-    w: *const u8,
-    scale: *const i32,
-    a: [*const i8; T],
-    sums: [i32; T],
-    offset_shift: Option<u32>,
-) -> [[S::F; T]; 2] {
-    // SAFETY: as the caller gives it.
-    unsafe {
-        let mut int = [[S::i_splat(0); T]; 2];
-        for at in (0..QUADS).step_by(STEPS) {
-            let mut short = [[S::s_zero(); T]; 2];
-            for i in at..at + STEPS {
-                let w = quad!(S, w, i);
-                for t in 0..T {
-                    let a = quad!(S, splat a[t], i);
-                    for r in 0..2 {
-                        short[r][t] = S::s_dot(short[r][t], w[r], a);
-                    }
-                }
-            }
-            let scale = scale.add(at * SUBS / QUADS * PANEL_ROWS);
-            for r in 0..2 {
-                let scale = S::i_load(scale.add(LANES * r).cast());
-                for t in 0..T {
-                    let sum = S::s_widen(short[r][t], scale);
-                    int[r][t] = if at == 0 { sum } else { S::i_add(int[r][t], sum) };
-                }
-            }
-        }
-        if let Some(shift) = offset_shift {
-            for r in 0..2 {
-                let low = S::i_load(scale.add(LANES * r).cast());
-                let high = S::i_load(scale.add((SUBS - 1) * PANEL_ROWS + LANES * r).cast());
-                let both = S::i_blend16(low, high);
-                for t in 0..T {
-                    let offset = S::i_shl(S::i_dot16(both, S::i_splat(sums[t])), shift);
-                    int[r][t] = S::i_sub(int[r][t], offset);
-                }
-            }
-        }
-        floats::<S, T>(int)
-    }
-}
-
-/// The floats of integers.
-///
-/// A loop, not `map`: closures that a library function calls are not compiled for the instruction set, and cost a call for
-/// each vector (measured: ten times slower).
-///
-/// # Safety
-/// The processor has the instruction set of `S`.
-#[inline(always)]
-#[allow(unsafe_code)]
-unsafe fn floats<S: Simd, const T: usize>(int: [[S::I; T]; 2]) -> [[S::F; T]; 2] {
-    // SAFETY: the caller gives the instruction set.
-    unsafe {
-        let mut out = [[S::f_splat(0.0); T]; 2];
-        for r in 0..2 {
-            for t in 0..T {
-                out[r][t] = S::f_from_i(int[r][t]);
-            }
-        }
-        out
-    }
 }

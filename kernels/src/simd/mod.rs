@@ -6,13 +6,27 @@
 //!
 //! Only IEEE-754 basic operations appear (add, sub, mul, div, sqrt, conversions, comparisons): never a fused
 //! multiply-add, never an approximate reciprocal.
+//!
+//! How blocks of small integers are multiplied is where instruction sets differ most. Three ways are written once, in
+//! [`crate::gemm::dot`]; an instruction set names the one it takes ([`Simd::Unsigned`], [`Simd::Signed`]) and binds the
+//! few operations that it needs ([`ShortDot`], [`ByteDot`]; words need none of their own).
 
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 pub(crate) mod portable;
+#[cfg(test)]
+mod tests;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+pub(crate) mod wasm;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86;
+
+use crate::gemm::dot::Dot;
 
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 8;
+/// Bytes of a vector; two of them are four columns of a panel's 16 rows.
+const VECTOR: usize = 4 * LANES;
 
 /// A loop over tokens whose body works on a tile of `T` of them at once.
 pub(crate) trait Tiles {
@@ -24,7 +38,46 @@ pub(crate) trait Tiles {
     unsafe fn tile<S: Simd, const T: usize>(&self, first: usize);
 }
 
-/// Eight lanes of f32 and of i32, and the integer dot products of quantised blocks.
+/// Tokens `first..tokens` in tiles of four and a rest.
+///
+/// # Safety
+/// The processor has the instruction set of `S`; the body states the rest.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn tiles_of_four<S: Simd, B: Tiles>(mut first: usize, tokens: usize, body: &B) {
+    // SAFETY: as the caller gives it.
+    unsafe {
+        while tokens - first >= 4 {
+            body.tile::<S, 4>(first);
+            first += 4;
+        }
+        match tokens - first {
+            3 => body.tile::<S, 3>(first),
+            2 => body.tile::<S, 2>(first),
+            1 => body.tile::<S, 1>(first),
+            _ => {}
+        }
+    }
+}
+
+/// Stores 32 columns of eight rows, a row a vector, into a panel's block; `half` says which eight of its 16 rows.
+///
+/// A lane belongs to a row: `[quad][row][4]`, so that four columns of the 16 rows are 64 bytes.
+///
+/// # Safety
+/// The processor has the instruction set of `S`, `block` 512 bytes.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(crate) unsafe fn store_by_quads<S: Simd>(rows: [S::I; LANES], half: usize, block: *mut u8) {
+    // SAFETY: as the caller gives it.
+    unsafe {
+        for (quad, lane) in S::i_transpose(rows).into_iter().enumerate() {
+            S::i_store(block.add(2 * VECTOR * quad + VECTOR * half), lane);
+        }
+    }
+}
+
+/// Eight lanes of f32 and of i32.
 ///
 /// # Safety
 /// Every function may only be called where the processor has the implementation's instruction set: inside the function
@@ -36,26 +89,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type F: Copy;
     /// i32 × 8; also 32 bytes, four a lane.
     type I: Copy;
-    /// What takes the products of four bytes a lane for a while before they are widened.
-    type Short: Copy;
+    /// How blocks of unsigned quants (at most 63) are multiplied.
+    type Unsigned: Dot<Self>;
+    /// How blocks of signed bytes are multiplied.
+    type Signed: Dot<Self>;
 
     /// Runs a loop in tiles of as many tokens as the registers hold.
     #[inline(always)]
     unsafe fn tiles<B: Tiles>(tokens: usize, body: &B) {
-        let mut first = 0;
         // SAFETY: the instruction set is this one's.
-        unsafe {
-            while tokens - first >= 4 {
-                body.tile::<Self, 4>(first);
-                first += 4;
-            }
-            match tokens - first {
-                3 => body.tile::<Self, 3>(first),
-                2 => body.tile::<Self, 2>(first),
-                1 => body.tile::<Self, 1>(first),
-                _ => {}
-            }
-        }
+        unsafe { tiles_of_four::<Self, B>(0, tokens, body) }
     }
 
     unsafe fn f_load(p: *const f32) -> Self::F;
@@ -75,7 +118,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn f_from_bits(a: Self::I) -> Self::F;
     /// The float nearest to each integer.
     unsafe fn f_from_i(a: Self::I) -> Self::F;
-    /// The integer nearest to each float, ties to even. Only for values that an i32 holds.
+    /// The integer nearest to each float, ties to even. Only for magnitudes below 2^22: adding 1.5 · 2^23 is then a
+    /// rounding, where an instruction set has none.
     unsafe fn i_from_f(a: Self::F) -> Self::I;
 
     unsafe fn i_load(p: *const u8) -> Self::I;
@@ -97,6 +141,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn i_transpose(rows: [Self::I; LANES]) -> [Self::I; LANES];
     /// The low byte of each lane, in order (lanes hold -128..=127).
     unsafe fn i_store_low_bytes(p: *mut i8, v: Self::I);
+}
+
+/// Products of unsigned quants that are summed in 16 bits for a while before they are widened.
+///
+/// # Safety
+/// As [`Simd`].
+#[allow(unsafe_code)]
+pub(crate) trait ShortDot: Simd {
+    /// What takes the products of four bytes a lane for a while.
+    type Short: Copy;
 
     unsafe fn s_zero() -> Self::Short;
     /// Adds in each lane the products of four unsigned bytes of `w` and four signed bytes of `a`.
@@ -105,6 +159,69 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn s_dot(acc: Self::Short, w: Self::I, a: Self::I) -> Self::Short;
     /// The sums of each lane times its scale, which stands twice in the lane of `scale`, as two 16-bit halves.
     unsafe fn s_widen(acc: Self::Short, scale: Self::I) -> Self::I;
-    /// Adds in each lane the dot product of four signed bytes of `w` and of `a` (-128 only in `w`).
-    unsafe fn i_dot8(acc: Self::I, w: Self::I, a: Self::I) -> Self::I;
 }
+
+/// Products of bytes that are summed in 32 bits at once.
+///
+/// # Safety
+/// As [`Simd`].
+#[allow(unsafe_code)]
+pub(crate) trait ByteDot: Simd {
+    /// Where the instruction takes unsigned weights: log2 of what is added to signed ones in the panel (128, whose sum
+    /// with the activations is then subtracted).
+    const BIAS_SHIFT: Option<u32> = None;
+
+    /// Stores 32 columns of eight rows, a row a vector, into a panel's block; `half` says which eight of its 16 rows.
+    ///
+    #[inline(always)]
+    unsafe fn store_block(rows: [Self::I; LANES], half: usize, block: *mut u8) {
+        // SAFETY: as the caller gives it.
+        unsafe { store_by_quads::<Self>(rows, half, block) }
+    }
+
+    /// `init[t]` plus the dot products of 16 rows and `T` tokens over `quads` (4 or 8) steps of four columns.
+    ///
+    /// `w` is part of a block as [`store_block`](Self::store_block) wrote it, each of `a` as many activations
+    /// (never -128).
+    unsafe fn sums<const T: usize>(
+        w: *const u8,
+        a: [*const i8; T],
+        init: [i32; T],
+        quads: usize,
+    ) -> [[Self::I; T]; 2];
+}
+
+/// [`ByteDot::sums`] by an operation `$dot(acc, w, a)` on lanes of four bytes.
+macro_rules! sums_by_quads {
+    ($dot:ident) => {
+        #[inline(always)]
+        unsafe fn sums<const T: usize>(
+            w: *const u8,
+            a: [*const i8; T],
+            init: [i32; T],
+            quads: usize,
+        ) -> [[Self::I; T]; 2] {
+            // SAFETY: as the caller gives it.
+            unsafe {
+                let mut int = [[Self::i_splat(0); T]; 2];
+                for int in &mut int {
+                    for t in 0..T {
+                        int[t] = Self::i_splat(init[t]);
+                    }
+                }
+                for i in 0..quads {
+                    let at = w.add(64 * i);
+                    let w = [Self::i_load(at), Self::i_load(at.add(32))];
+                    for t in 0..T {
+                        let a = Self::i_splat(a[t].add(4 * i).cast::<i32>().read_unaligned());
+                        for r in 0..2 {
+                            int[r][t] = $dot(int[r][t], w[r], a);
+                        }
+                    }
+                }
+                int
+            }
+        }
+    };
+}
+use sums_by_quads;

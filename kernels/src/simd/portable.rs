@@ -1,6 +1,7 @@
 //! Plain Rust: the definition of every vector operation, and the path of a processor without a kernel of its own.
 
-use super::{LANES, Simd, Tiles};
+use super::{ByteDot, LANES, ShortDot, Simd, Tiles};
+use crate::gemm::dot::{Exact, Shorts};
 
 /// The portable implementation.
 #[derive(Clone, Copy)]
@@ -33,7 +34,8 @@ fn halves(v: i32) -> [i32; 2] {
 impl Simd for Portable {
     type F = [f32; LANES];
     type I = [i32; LANES];
-    type Short = [i32; LANES];
+    type Unsigned = Shorts;
+    type Signed = Exact;
 
     /// One token at a time: larger tiles only make larger code here.
     #[inline(always)]
@@ -160,6 +162,11 @@ impl Simd for Portable {
         // SAFETY: the caller gives eight writable bytes.
         unsafe { p.cast::<[i8; LANES]>().write_unaligned(map(v, |v| v as i8)) }
     }
+}
+
+#[allow(unsafe_code)]
+impl ShortDot for Portable {
+    type Short = [i32; LANES];
 
     #[inline(always)]
     unsafe fn s_zero() -> Self::Short {
@@ -179,14 +186,21 @@ impl Simd for Portable {
     unsafe fn s_widen(acc: Self::Short, scale: Self::I) -> Self::I {
         zip(acc, scale, |acc, scale| acc * (scale >> 16))
     }
-    #[inline(always)]
-    unsafe fn i_dot8(mut acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
-        for i in 0..LANES {
-            let (w, a) = (w[i].to_le_bytes(), a[i].to_le_bytes());
-            for j in 0..4 {
-                acc[i] += i32::from(w[j] as i8) * i32::from(a[j] as i8);
-            }
+}
+
+/// Adds in each lane the dot product of four signed bytes.
+#[inline(always)]
+fn dot8(mut acc: [i32; LANES], w: [i32; LANES], a: [i32; LANES]) -> [i32; LANES] {
+    for i in 0..LANES {
+        let (w, a) = (w[i].to_le_bytes(), a[i].to_le_bytes());
+        for j in 0..4 {
+            acc[i] += i32::from(w[j] as i8) * i32::from(a[j] as i8);
         }
-        acc
     }
+    acc
+}
+
+#[allow(unsafe_code)]
+impl ByteDot for Portable {
+    super::sums_by_quads!(dot8);
 }
