@@ -19,14 +19,14 @@ pub(super) type Z = [f64; DIMENSIONS];
 /// The standard deviation of a quality around what could be known of it: outcomes are near 0 or 1 as a rule.
 const NOISE: f64 = 0.4;
 /// The prior spread of a row's own intercept, and of its own weights, whose `z` has length 1.
-const ROW_INTERCEPT: f64 = 0.25;
-const ROW_WEIGHT: f64 = 0.25;
+const ROW_INTERCEPT: f64 = 0.2;
+const ROW_WEIGHT: f64 = 0.2;
 /// The same of what all rows share.
 const SHARED_INTERCEPT: f64 = 0.5;
 const SHARED_WEIGHT: f64 = 0.3;
 /// `β`: the route head's say is taken at its word until rewards tell how far it goes.
 const PRIOR_WEIGHT: f64 = 1.0;
-const PRIOR_WEIGHT_SPREAD: f64 = 0.5;
+const PRIOR_WEIGHT_SPREAD: f64 = 0.3;
 
 /// The prior covariance of `δ_a`, in units of the noise's variance; diagonal.
 pub(super) const fn row_variance(i: usize) -> f64 {
