@@ -381,7 +381,7 @@ impl Bandit {
         let arms = state.rows().map(|(row, arm)| ArmStats {
             model: self.arms.ids[row].clone(),
             pulls: arm.pulls,
-            quality: arm.mean_quality(),
+            quality: arm.sum / arm.weight,
         });
         Some(UserStats {
             observations: state.observations,
