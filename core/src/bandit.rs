@@ -66,7 +66,7 @@ pub struct BanditOptions {
 
 impl Default for BanditOptions {
     fn default() -> Self {
-        Self { exploration: 0.5, forgetting: 0.999, max_users: 64, max_pending: 256, epoch: None }
+        Self { exploration: 0.75, forgetting: 0.999, max_users: 64, max_pending: 256, epoch: None }
     }
 }
 

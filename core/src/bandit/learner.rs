@@ -20,18 +20,18 @@ pub(super) type Z = [f64; DIMENSIONS];
 
 /// The standard deviation of a quality around what could be known of it: outcomes are near 0 or 1 as a rule.
 const NOISE: f64 = 0.4;
+/// The beliefs that are held side by side.
+pub(super) const BELIEFS: usize = 2;
 /// How far rows may depart from what the shared part and the route head say of them: the prior spread of a row's own
 /// intercept and weights (`z` has length 1), one a belief. Under the first the head is right but for details, under the
 /// second it may be wrong altogether.
-const SPREADS: [f64; BELIEFS] = [0.06, 0.25];
-/// The beliefs that are held side by side.
-pub(super) const BELIEFS: usize = 2;
+const SPREADS: [f64; BELIEFS] = [0.04, 0.25];
+/// What `β` is expected to be under each belief, and how far it may lie from that.
+const PRIOR_WEIGHTS: [f64; BELIEFS] = [1.0, 0.5];
+const PRIOR_WEIGHT_SPREAD: f64 = 0.3;
 /// The prior spread of what all rows share.
 const SHARED_INTERCEPT: f64 = 0.5;
 const SHARED_WEIGHT: f64 = 0.3;
-/// `β`: the route head's say is taken at its word until rewards tell how far it goes.
-const PRIOR_WEIGHT: f64 = 1.0;
-const PRIOR_WEIGHT_SPREAD: f64 = 0.3;
 
 /// The prior variance of each of a row's own weights under a belief, in units of the noise's variance.
 const fn row_variance(belief: usize) -> f64 {
@@ -49,8 +49,8 @@ const fn shared_precision(i: usize) -> f64 {
 }
 
 /// The prior's part of the right-hand side.
-const fn shared_target(i: usize) -> f64 {
-    if i == DIMENSIONS { PRIOR_WEIGHT * shared_precision(i) } else { 0.0 }
+const fn shared_target(belief: usize, i: usize) -> f64 {
+    if i == DIMENSIONS { PRIOR_WEIGHTS[belief] * shared_precision(i) } else { 0.0 }
 }
 
 /// What is known of one row's own weights under a belief, given the shared ones.
@@ -131,13 +131,13 @@ pub(super) struct Belief {
     pub(super) target: [f64; SHARED],
 }
 
-impl Default for Belief {
-    fn default() -> Self {
+impl Belief {
+    fn new(belief: usize) -> Self {
         let mut precision = [0.0; SHARED_TRIANGLE];
         let mut target = [0.0; SHARED];
         for i in 0..SHARED {
             precision[triangle(i + 1) - 1] = shared_precision(i);
-            target[i] = shared_target(i);
+            target[i] = shared_target(belief, i);
         }
         Self { rows: Vec::new(), precision, target }
     }
@@ -201,10 +201,10 @@ impl Belief {
     }
 
     /// Moves everything towards what holds of an unknown user.
-    fn fade(&mut self, keep: f64, row_variance: f64) {
+    fn fade(&mut self, belief: usize, keep: f64) {
         let lost = 1.0 - keep;
         for i in 0..SHARED {
-            self.target[i] = keep * self.target[i] + lost * shared_target(i);
+            self.target[i] = keep * self.target[i] + lost * shared_target(belief, i);
             for j in 0..=i {
                 self.precision[triangle(i) + j] *= keep;
             }
@@ -215,7 +215,7 @@ impl Belief {
                 *x *= keep as f32;
             }
             for i in 0..DIMENSIONS {
-                row.covariance[triangle(i + 1) - 1] += (lost * row_variance) as f32;
+                row.covariance[triangle(i + 1) - 1] += (lost * row_variance(belief)) as f32;
             }
         }
     }
@@ -223,9 +223,11 @@ impl Belief {
     fn is_possible(&self, row_variance: f64) -> bool {
         // Beyond any evidence; far enough from overflow that products of several stay finite.
         const MOST: f64 = 1e12;
-        let diagonal = |i: usize| self.precision[triangle(i + 1) - 1];
+        let factor = cholesky(&self.precision);
+        let pivot = |i: usize| factor[triangle(i + 1) - 1].powi(-2);
         self.precision.iter().chain(&self.target).all(|&x| x.abs() <= MOST)
-            && (0..SHARED).all(|i| diagonal(i) >= 0.99 * shared_precision(i))
+            // Evidence adds to the prior: no pivot can fall below the prior's.
+            && (0..SHARED).all(|i| pivot(i) >= 0.99 * shared_precision(i))
             && self.rows.iter().flatten().all(|row| row.is_possible(row_variance))
     }
 }
@@ -241,7 +243,7 @@ pub(super) struct Tally {
 }
 
 /// What is known of one user.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct User {
     pub(super) beliefs: [Belief; BELIEFS],
     /// The squared errors of each belief's predictions, over twice the noise's variance, forgotten like all else: what
@@ -252,6 +254,19 @@ pub(super) struct User {
     pub(super) observations: u64,
     pub(super) effective: f64,
     pub(super) last_used: u64,
+}
+
+impl Default for User {
+    fn default() -> Self {
+        Self {
+            beliefs: std::array::from_fn(Belief::new),
+            errors: [0.0; BELIEFS],
+            tallies: Vec::new(),
+            observations: 0,
+            effective: 0.0,
+            last_used: 0,
+        }
+    }
 }
 
 impl User {
@@ -285,7 +300,7 @@ impl User {
         for (belief, state) in self.beliefs.iter_mut().enumerate() {
             let row_variance = row_variance(belief);
             if keep < 1.0 {
-                state.fade(keep, row_variance);
+                state.fade(belief, keep);
             }
             let view = state.view(row, z, prior, row_variance);
             let error = quality - state.solve().mean(&view);
@@ -325,6 +340,20 @@ impl User {
                 .rows()
                 .all(|(_, tally)| counted(tally.weight) && tally.sum.abs() <= 2.0 * tally.weight + 1.0)
     }
+}
+
+#[cfg(test)]
+impl Belief {
+    /// The mean of one row, for comparison with an exact solution.
+    pub(super) fn mean(&self, belief: usize, row: usize, z: &Z, prior: f64) -> f64 {
+        self.solve().mean(&self.view(row, z, prior, row_variance(belief)))
+    }
+}
+
+/// A belief's prior: the variance of a row's own weights, and precision and right-hand side of the shared ones.
+#[cfg(test)]
+pub(super) fn priors(belief: usize) -> (f64, [(f64, f64); SHARED]) {
+    (row_variance(belief), std::array::from_fn(|i| (shared_precision(i), shared_target(belief, i))))
 }
 
 fn dot(a: &[f32; DIMENSIONS], z: &Z) -> f64 {
