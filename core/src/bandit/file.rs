@@ -90,7 +90,7 @@ impl Bandit {
             out.u64(user.observations);
             out.f64s(&[user.effective]);
             out.u64(user.last_used);
-            out.f64s(&user.errors);
+            out.f64s(&user.losses);
             for belief in &user.beliefs {
                 out.f64s(&belief.precision);
                 out.f64s(&belief.target);
@@ -301,7 +301,7 @@ fn user(input: &mut Reader, rows: usize) -> Option<(UserKey, User)> {
     let key = UserKey(input.array()?);
     let mut user = User { observations: input.u64()?, effective: input.f64()?, ..User::default() };
     user.last_used = input.u64()?;
-    user.errors = input.f64s()?;
+    user.losses = input.f64s()?;
     for belief in &mut user.beliefs {
         belief.precision = input.f64s()?;
         belief.target = input.f64s()?;

@@ -33,6 +33,10 @@ const PRIOR_WEIGHT_SPREAD: f64 = 0.3;
 const SHARED_INTERCEPT: f64 = 0.5;
 const SHARED_WEIGHT: f64 = 0.3;
 
+/// The most by which one belief's loss may exceed the other's: its weight never falls below .12. A belief that
+/// is not heard explores nothing, and so could never be proved right.
+const MOST_LOSS: f64 = 2.0;
+
 /// The prior variance of each of a row's own weights under a belief, in units of the noise's variance.
 const fn row_variance(belief: usize) -> f64 {
     SPREADS[belief] * SPREADS[belief] / (NOISE * NOISE)
@@ -246,9 +250,9 @@ pub(super) struct Tally {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct User {
     pub(super) beliefs: [Belief; BELIEFS],
-    /// The squared errors of each belief's predictions, over twice the noise's variance, forgotten like all else: what
-    /// tells how far to trust each.
-    pub(super) errors: [f64; BELIEFS],
+    /// The log loss of each belief's predictions above the better one's, forgotten like all else: what tells how far to
+    /// trust each.
+    pub(super) losses: [f64; BELIEFS],
     /// One a route row, once anything was observed.
     pub(super) tallies: Vec<Tally>,
     pub(super) observations: u64,
@@ -260,7 +264,7 @@ impl Default for User {
     fn default() -> Self {
         Self {
             beliefs: std::array::from_fn(Belief::new),
-            errors: [0.0; BELIEFS],
+            losses: [0.0; BELIEFS],
             tallies: Vec::new(),
             observations: 0,
             effective: 0.0,
@@ -272,7 +276,7 @@ impl Default for User {
 impl User {
     /// The weights of the beliefs, which sum to 1.
     fn trust(&self) -> [f64; BELIEFS] {
-        let weights = softmax(&self.errors.map(|error| -error as f32), 1.0);
+        let weights = softmax(&self.losses.map(|loss| -loss as f32), 1.0);
         std::array::from_fn(|belief| weights[belief])
     }
 
@@ -303,9 +307,16 @@ impl User {
                 state.fade(belief, keep);
             }
             let view = state.view(row, z, prior, row_variance);
-            let error = quality - state.solve().mean(&view);
-            self.errors[belief] = keep * self.errors[belief] + error * error / (2.0 * NOISE * NOISE);
+            let solved = state.solve();
+            let (error, variance) = (quality - solved.mean(&view), 1.0 + solved.variance(&view));
+            let loss = error * error / (2.0 * NOISE * NOISE * variance) + variance.ln() / 2.0;
+            self.losses[belief] = keep * self.losses[belief] + loss;
             state.observe(rows, row, &view, quality, row_variance);
+        }
+        // Only differences count, and none may grow so large that a belief is never heard again.
+        let least = self.losses.iter().copied().fold(f64::INFINITY, f64::min);
+        for loss in &mut self.losses {
+            *loss = (*loss - least).min(MOST_LOSS);
         }
         for tally in &mut self.tallies {
             tally.weight *= keep;
@@ -334,7 +345,7 @@ impl User {
     pub(super) fn is_possible(&self) -> bool {
         let counted = |x: f64| (0.0..=1e12).contains(&x);
         counted(self.effective)
-            && self.errors.iter().all(|&error| counted(error))
+            && self.losses.iter().all(|&loss| (0.0..=MOST_LOSS).contains(&loss))
             && self.beliefs.iter().enumerate().all(|(b, belief)| belief.is_possible(row_variance(b)))
             && self
                 .rows()
