@@ -293,7 +293,7 @@ fn scale(input: &mut Reader) -> Option<Scale> {
     let [spread] = input.f64s()?;
     // Features are f32: neither a mean nor a sum of squares of these can be larger.
     let possible =
-        count <= SETTLED && spread >= 0.0 && spread < 1e85 && mean.iter().all(|x| x.abs() <= f32::MAX.into());
+        count <= SETTLED && (0.0..1e85).contains(&spread) && mean.iter().all(|x| x.abs() <= f32::MAX.into());
     possible.then_some(Scale { count, mean, spread })
 }
 
