@@ -29,7 +29,9 @@ impl Figure {
     }
 
     fn json(&self) -> Value {
-        json!([self.mean, self.error])
+        // Far below the errors; more digits would be noise that triples the file.
+        let short = |x: f64| (x * 1e5).round() / 1e5;
+        json!([short(self.mean), short(self.error)])
     }
 }
 
