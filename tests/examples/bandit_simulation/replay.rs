@@ -221,8 +221,8 @@ impl<'a> Stream<'a> {
         };
         let mut sums = vec![vec![0.0; models]; 2 * self.data.tasks];
         for t in 0..self.len() {
-            for m in 0..models {
-                sums[key(t)][m] += self.reward(t, m);
+            for (m, sum) in sums[key(t)].iter_mut().enumerate() {
+                *sum += self.reward(t, m);
             }
         }
         (0..self.len()).map(|t| self.reward(t, best(sums[key(t)].iter().copied()))).collect()
