@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 56) as u8
     };
-    let mut bytes: Vec<u8> = (0..ty.row_bytes(cols).ok_or("not whole blocks")? * rows).map(|_| byte()).collect();
+    let mut bytes: Vec<u8> =
+        (0..ty.row_bytes(cols).ok_or("not whole blocks")? * rows).map(|_| byte()).collect();
     for block in bytes.chunks_exact_mut(ty.block_bytes()) {
         for &at in scales {
             block[at..at + 2].copy_from_slice(&half::f16::from_f32(0.01).to_le_bytes());
