@@ -1,5 +1,6 @@
 //! `cargo xtask …`: every chore that needs more than cargo.
 
+mod elsewhere;
 mod peers;
 mod run;
 mod sbom;

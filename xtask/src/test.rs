@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that must hold before a change is merged, with a summary that hides nothing.
 
+use crate::elsewhere;
 use crate::run::{cargo, shown, succeed};
 use crate::supply::{self, Absent};
 use std::io::{BufRead, BufReader, IsTerminal, Write};
@@ -94,6 +95,14 @@ pub fn run(args: &Args) -> Result<(), String> {
             session.step(name, |session| match check() {
                 Ok(result) => result,
                 Err(Absent(why)) => session.skip(name, &why),
+            });
+        }
+    }
+    for place in elsewhere::ALL {
+        if wanted(place.name) {
+            session.step(place.name, |session| match place.lacks() {
+                Some(why) => session.skip(place.name, &why),
+                None => place.run(),
             });
         }
     }
@@ -273,7 +282,7 @@ fn first_words() -> Result<(), String> {
 }
 
 /// Sees to it that the standard library of `target` is installed; an error says why it is not.
-fn have_target(target: &str) -> Result<(), String> {
+pub fn have_target(target: &str) -> Result<(), String> {
     let installed = |sysroot: &str| {
         std::path::Path::new(sysroot.trim()).join("lib/rustlib").join(target).join("lib").is_dir()
     };
