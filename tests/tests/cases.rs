@@ -10,7 +10,9 @@ fn table() -> BTreeMap<String, String> {
     let rows = text.lines().filter_map(|line| {
         let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
         let (id, word) = (cells.next()?, cells.next()?);
-        let is_id = id.len() <= 4 && id.starts_with(|c: char| c.is_ascii_uppercase()) && id[1..].parse::<u32>().is_ok();
+        let is_id = id.len() <= 4
+            && id.starts_with(|c: char| c.is_ascii_uppercase())
+            && id[1..].parse::<u32>().is_ok();
         is_id.then(|| (id.to_owned(), word.to_owned()))
     });
     let rows: Vec<_> = rows.collect();
