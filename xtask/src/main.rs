@@ -25,6 +25,8 @@ enum Chore {
     Test(test::Args),
     /// Fetch what some tests need and the repository does not hold: tokenizers and small models of others.
     Peers(peers::Args),
+    /// Licences, sources and doubled versions of the dependencies, by cargo-deny.
+    Deny,
     /// What a build contains, as a CycloneDX document.
     Sbom(sbom::Args),
 }
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().chore {
         Chore::Test(args) => test::run(&args),
         Chore::Peers(args) => peers::run(&args),
+        Chore::Deny => supply::deny(),
         Chore::Sbom(args) => sbom::run(&args),
     };
     match done {

@@ -2,7 +2,7 @@
 
 use crate::elsewhere;
 use crate::run::{cargo, shown, succeed};
-use crate::supply::{self, Absent};
+use crate::supply;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -86,17 +86,11 @@ pub fn run(args: &Args) -> Result<(), String> {
             session.step(&name, |session| session.check(target, words));
         }
     }
-    let manifest = crate::root().join("Cargo.toml");
-    let manifest = std::fs::read_to_string(&manifest).map_err(|e| format!("{}: {e}", manifest.display()))?;
-    let checks: [(&str, &dyn Fn() -> Result<Result<(), String>, Absent>); 2] =
-        [("minimal rust", &|| supply::minimal_rust(&manifest)), ("supply chain", &supply::deny)];
-    for (name, check) in checks {
-        if wanted(name) {
-            session.step(name, |session| match check() {
-                Ok(result) => result,
-                Err(Absent(why)) => session.skip(name, &why),
-            });
-        }
+    if wanted("minimal rust") {
+        session.step("minimal rust", |session| match supply::minimal_rust()? {
+            Some(why) => session.skip("minimal rust", &why),
+            None => Ok(()),
+        });
     }
     for place in elsewhere::ALL {
         if wanted(place.name) {
