@@ -33,7 +33,8 @@ const virtual = (host) => ({
       if (name === "virtual:pack") {
         const hash = (file) => createHash("sha256").update(fs.readFileSync(path.join(pack, file))).digest("hex");
         const hashes = Object.fromEntries(Object.entries(PACK).map(([part, file]) => [part, hash(file)]));
-        return { contents: `export default ${JSON.stringify(hashes)};` };
+        const builds = `export const builds = ${JSON.stringify(there)};`;
+        return { contents: `export default ${JSON.stringify(hashes)};\n${builds}` };
       }
       const imports = there.map((build, i) => `import * as b${i} from "./${build}.js";`);
       const table = there.map((build, i) => `${JSON.stringify(build)}: b${i}`);

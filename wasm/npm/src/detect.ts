@@ -52,8 +52,13 @@ export interface Pick {
 /** Beyond so many, threads of a phone or a laptop are its slow ones, and each costs memory. */
 const MOST_THREADS = 8;
 
-/** Picks the build. `isa` and `threads` are the caller's wishes; `null`: there is no SIMD at all. */
-export function pick(f: Features, isa?: "simd128" | "relaxed-simd", threads?: number): Pick | null {
+/** Picks one of the builds that there are. `isa` and `threads` are wishes; `null`: there is no SIMD at all. */
+export function pick(
+  f: Features,
+  builds: Build[],
+  isa?: "simd128" | "relaxed-simd",
+  threads?: number,
+): Pick | null {
   if (!f.simd) return null;
   const hints: string[] = [];
   const relaxed = f.relaxed && isa !== "simd128";
@@ -74,6 +79,10 @@ export function pick(f: Features, isa?: "simd128" | "relaxed-simd", threads?: nu
       hints.push("This engine has no shared memory, so one thread runs.");
     }
   }
-  const base = relaxed ? "relaxed-simd" : "simd128";
+  const base = relaxed && builds.includes("relaxed-simd") ? "relaxed-simd" : "simd128";
+  if (n > 1 && !builds.includes(`${base}-threads`)) {
+    hints.push("This copy of the package was built without threads, so one runs.");
+    n = 1;
+  }
   return { build: n > 1 ? `${base}-threads` : base, threads: n, hints };
 }

@@ -2,6 +2,8 @@
 declare module "virtual:pack" {
   const hashes: import("./router.js").PackHashes;
   export default hashes;
+  /** The builds that were made: without a nightly compiler, those without threads. */
+  export const builds: import("./types.js").Build[];
 }
 
 /** The platform's side: page.ts or node.ts. */

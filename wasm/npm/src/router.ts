@@ -1,4 +1,4 @@
-import hashes from "virtual:pack";
+import hashes, { builds } from "virtual:pack";
 import { host } from "virtual:host";
 import { features, pick } from "./detect.js";
 import { ZenEdgeError, type PlainError } from "./errors.js";
@@ -168,7 +168,7 @@ export class Router {
     if (options.device !== undefined && options.device !== "auto" && options.device !== "cpu") {
       throw new ZenEdgeError("bad_request", `there is no device ${JSON.stringify(options.device)}: say "auto" or "cpu"`);
     }
-    const picked = pick(features(host.isolated(), host.hardware()), options.isa, options.threads);
+    const picked = pick(features(host.isolated(), host.hardware()), builds, options.isa, options.threads);
     if (!picked) {
       throw new ZenEdgeError("no_simd", "this browser has no WebAssembly SIMD; any since 2021 (Safari: 2023) has it");
     }
