@@ -6,7 +6,9 @@ use crate::config::{ConfigError, FieldError};
 
 use crate::gguf::GgufError;
 use crate::heads::HeadsError;
-use crate::source::{Memory, Source};
+#[cfg(not(target_family = "wasm"))]
+use crate::source::Memory;
+use crate::source::Source;
 use crate::tokenizer::TokenizerError;
 use std::sync::Arc;
 

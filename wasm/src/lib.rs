@@ -23,7 +23,7 @@ use std::time::Duration;
 use wasm_bindgen::prelude::*;
 use zen_edge_core::bandit::{BanditOptions, OutcomeId};
 use zen_edge_core::catalog::CatalogReport;
-use zen_edge_core::pack::{Pack, Part, files};
+use zen_edge_core::pack::{Pack, Part};
 use zen_edge_core::router::{Calibration, Clock, Reward, Router, RouterOptions};
 
 #[wasm_bindgen]

@@ -129,7 +129,7 @@ pub struct Evidence<'a> {
 
 /// Abilities that a model must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Require {
     /// It reads images.
     pub vision: bool,
@@ -139,7 +139,7 @@ pub struct Require {
 
 /// What the caller allows. `None` means no limit; a limit of 0 is a limit (`max_cost` 0: only what is free).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// The most USD for 1,000 tokens.
     pub max_cost: Option<f64>,
@@ -233,7 +233,7 @@ pub enum Thermal {
 
 /// The state of the device and of the world.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Context {
     /// Ids of local models that run now.
     pub running: Vec<String>,

@@ -1,0 +1,385 @@
+import { glue, type Engine, type Glue, type Hash, type Job, type Typing } from "virtual:glue";
+import { ZenEdgeError, plain } from "./errors.js";
+import type { OpenFile } from "./files.js";
+import type { Reply, Request, SentFile, SentLoad } from "./protocol.js";
+import type { About, Build, Embedding, Outcome, Progress, RouteOptions, Stats } from "./types.js";
+
+/** What a worker can do beside computing: a browser's and Node's differ. */
+export interface Platform {
+  post(reply: Reply, transfer?: Transferable[]): void;
+  compile(url: string): Promise<WebAssembly.Module>;
+  /** Lets other messages come. */
+  turn(): Promise<void>;
+  /** Starts a worker as a thread of the pool; resolves when it is about to wait for work. */
+  thread(build: Build, module: WebAssembly.Module, memory: WebAssembly.Memory): Promise<void>;
+  /** Opens a file; see download.ts. */
+  open(
+    spec: SentFile,
+    call: {
+      storage: "auto" | "memory";
+      signal: AbortSignal;
+      progress(loaded: number, total: number | null, stored: boolean): void;
+      warn(text: string): void;
+      begin(size: number | null): Promise<new () => Hash>;
+    },
+  ): Promise<OpenFile | null>;
+  /** Erases a stored file that turned out to be of no use. */
+  remove(id: string): Promise<void>;
+  readLearning(name: string): Promise<Uint8Array | null>;
+  writeLearning(name: string, bytes: Uint8Array): Promise<void>;
+  /** Methods of its own that the page may call. */
+  own?: Record<string, (...args: never[]) => Promise<unknown>>;
+  /** Called when the worker is ready: it holds a lock as long as it lives. */
+  alive(name: string): void;
+}
+
+/** Work between two looks at the messages, in milliseconds. */
+const SLICE = 8;
+/** Tokens of a chunk: at 0.6B half a layer of so many is some 10 ms. Larger ones unpack the weights less often. */
+const CHUNK = 128;
+const PAGE = 65536;
+/** Memory beside the weights: activations, caches, tokenizer, the threads' stacks. */
+const BESIDE = 160 << 20;
+/** The most that a 32-bit module can have, and what is declared where the size is not known. */
+const MOST = 2 ** 32;
+const UNKNOWN = 2 ** 31;
+/** Bytes of a thread's stack. The deepest loop takes a few kilobytes. */
+const STACK = 1 << 18;
+
+function takeover(error: unknown): ZenEdgeError {
+  const { code, message } = plain(error);
+  return new ZenEdgeError(code, message, { cause: error });
+}
+
+/** The engine in its worker: it answers the page's calls one after the other. */
+export class Host {
+  private engine: Engine | null = null;
+  private memory: WebAssembly.Memory | null = null;
+  private files: OpenFile[] = [];
+  private dead: ZenEdgeError | null = null;
+  private queue: Promise<unknown> = Promise.resolve();
+  private readonly aborts = new Map<number, AbortController>();
+  private readonly sessions = new Map<number, { typing: Typing; latest: AbortController | null }>();
+  private learning: { name: string; timer: ReturnType<typeof setTimeout> | null } | null = null;
+
+  constructor(private readonly platform: Platform) {}
+
+  /** Takes a message. */
+  handle(request: Request): void {
+    if (request.type === "abort") {
+      this.aborts.get(request.id)?.abort();
+      return;
+    }
+    if (request.type === "thread") {
+      this.serve(request.build as Build, request.module, request.memory);
+      return;
+    }
+    const { id, method, args } = request;
+    const abort = new AbortController();
+    this.aborts.set(id, abort);
+    if (method === "update") this.supersede(args[0] as number, abort);
+    const run = async () => {
+      try {
+        if (this.dead) throw this.dead;
+        if (abort.signal.aborted) throw this.gone(abort.signal);
+        const value = await this.call(method, args, abort.signal);
+        const transfer = method === "embed" ? [(value as Embedding).embedding.buffer as ArrayBuffer] : [];
+        this.platform.post({ type: "done", id, value }, transfer);
+      } catch (error) {
+        const told = plain(error);
+        if (told.code === "crashed") this.dead = new ZenEdgeError("crashed", told.message);
+        this.platform.post({ type: "failed", id, error: told });
+      } finally {
+        this.aborts.delete(id);
+      }
+    };
+    this.queue = this.queue.then(run);
+  }
+
+  /** An older text of the session is of no more interest, whether it runs or waits. */
+  private supersede(session: number, abort: AbortController): void {
+    const typing = this.sessions.get(session);
+    if (!typing) return;
+    typing.latest?.abort("superseded");
+    typing.latest = abort;
+  }
+
+  private gone(signal: AbortSignal): ZenEdgeError {
+    return signal.reason === "superseded"
+      ? new ZenEdgeError("superseded", "a newer text has come")
+      : new ZenEdgeError("aborted", "the work was aborted");
+  }
+
+  /** Becomes a thread of another worker's pool. */
+  private serve(build: Build, module: WebAssembly.Module, memory: WebAssembly.Memory): void {
+    const made = glue[build];
+    if (!made?.pool_thread) throw new ZenEdgeError("no_wasm", `this package has no build ${build}`);
+    made.initSync({ module, memory, thread_stack_size: STACK });
+    this.platform.post({ type: "thread-ready" });
+    made.pool_thread();
+  }
+
+  private async call(method: string, args: unknown[], signal: AbortSignal): Promise<unknown> {
+    switch (method) {
+      case "load":
+        return this.load(args[0] as SentLoad, signal);
+      case "route":
+        return this.route(this.ready.begin(args[0] as string, JSON.stringify(args[1])), args[1] as RouteOptions, signal);
+      case "embed":
+        return this.embed(args[0] as string, JSON.stringify(args[1]), signal);
+      case "session": {
+        const id = args[0] as number;
+        this.sessions.set(id, { typing: this.ready.typing(), latest: null });
+        return undefined;
+      }
+      case "update": {
+        const session = this.sessions.get(args[0] as number);
+        if (!session) throw new ZenEdgeError("closed", "the session was closed");
+        return this.route(session.typing.begin(args[1] as string, JSON.stringify(args[2])), {}, signal);
+      }
+      case "end": {
+        this.sessions.get(args[0] as number)?.typing.free();
+        this.sessions.delete(args[0] as number);
+        return undefined;
+      }
+      case "warmUp":
+        return this.ready.warm_up();
+      case "observe":
+        this.ready.observe(args[0] as string, JSON.stringify(args[1]));
+        this.learned();
+        return undefined;
+      case "stats":
+        return { ...JSON.parse(this.ready.stats()), memory: this.bytes } as Stats;
+      case "user":
+        return JSON.parse(this.ready.user(args[0] as string));
+      case "forgetUser": {
+        const known = this.ready.forget_user(args[0] as string);
+        await this.save();
+        return known;
+      }
+      case "forgetConversation":
+        return this.ready.forget_conversation(args[0] as string);
+      case "learning":
+        return this.ready.learning();
+      case "trim":
+        return this.ready.clear_cache();
+      case "close":
+        await this.close();
+        return undefined;
+      default: {
+        const own = this.platform.own?.[method];
+        if (!own) throw new ZenEdgeError("bad_request", `there is no method ${method}`);
+        return own(...(args as never[]));
+      }
+    }
+  }
+
+  private get ready(): Engine {
+    if (!this.engine) throw new ZenEdgeError("closed", "the router is closed");
+    return this.engine;
+  }
+
+  private get bytes(): number {
+    return this.memory?.buffer.byteLength ?? 0;
+  }
+
+  /** Works in slices, and looks in between whether anyone still wants the answer. */
+  private async drive(job: Job, signal: AbortSignal): Promise<void> {
+    while (!job.step(SLICE)) {
+      await this.platform.turn();
+      if (signal.aborted) {
+        job.free();
+        throw this.gone(signal);
+      }
+    }
+  }
+
+  private async route(job: Job, options: RouteOptions, signal: AbortSignal): Promise<Outcome> {
+    await this.drive(job, signal);
+    const outcome = JSON.parse(job.outcome()) as Outcome;
+    // What waits for a reward must outlive the page.
+    if (options.user !== undefined) this.learned();
+    return outcome;
+  }
+
+  private async embed(prompt: string, request: string, signal: AbortSignal): Promise<Embedding> {
+    const job = this.ready.begin_embed(prompt, request);
+    await this.drive(job, signal);
+    const embedded = job.embedding();
+    const embedding = { embedding: embedded.vector(), ...JSON.parse(embedded.read()) } as Embedding;
+    embedded.free();
+    return embedding;
+  }
+
+  private async load(load: SentLoad, signal: AbortSignal): Promise<Omit<About, "load_ms" | "hints">> {
+    const warnings: string[] = [];
+    const warn = (text: string) => void (warnings.includes(text) || warnings.push(text));
+    let build = load.pick.build;
+    let threads = load.pick.threads;
+    let made: Glue | null = null;
+    this.progress("engine", 0, null, false);
+
+    /** Instantiates the engine, with as much memory as the model needs. */
+    const begin = async (size: number | null): Promise<new () => Hash> => {
+      if (made) return made.Hash;
+      if (threads > 1) {
+        try {
+          made = await this.start(build, load.wasm, size, threads);
+        } catch (error) {
+          // A phone that refuses shared memory, a policy that refuses workers within workers: one thread always works.
+          warn(`threads did not start (${plain(error).message}): one thread runs`);
+          build = build.replace("-threads", "") as Build;
+          threads = 1;
+        }
+      }
+      made ??= await this.start(build, load.wasm, size, 1);
+      return made.Hash;
+    };
+    const open = (part: Progress["stage"], spec: SentFile) =>
+      this.platform.open(spec, {
+        storage: load.storage,
+        signal,
+        warn,
+        begin,
+        progress: (loaded, total, stored) => this.progress(part, loaded, total, stored),
+      });
+
+    const { files: specs } = load;
+    const model = await this.opened(open("model", specs.model));
+    for (let again = false; ; again = true) {
+      let current = again ? await this.opened(open("model", specs.model)) : model;
+      try {
+        const heads = await this.opened(open("heads", specs.heads));
+        const config = await this.opened(open("config", specs.config));
+        const catalog = specs.catalog ? await this.opened(open("catalog", specs.catalog)) : null;
+        const policy = specs.policy ? await this.opened(open("policy", specs.policy)) : null;
+        if (signal.aborted) throw this.gone(signal);
+        if (!current || !heads || !config) throw new ZenEdgeError("http", "the heads' folder lacks a file");
+        this.progress("weights", 0, current.size, current.stored);
+        const epoch = crypto.getRandomValues(new Uint32Array(1))[0]!;
+        const options = {
+          chunk: CHUNK,
+          epoch,
+          cache_bytes: load.cacheBytes,
+          prefix_bytes: load.prefixBytes,
+          exploration: null,
+        };
+        const { Engine } = made!;
+        this.engine = new Engine(
+          current,
+          heads,
+          config,
+          catalog ?? undefined,
+          policy ?? undefined,
+          JSON.stringify(options),
+        );
+        this.progress("weights", current.size, current.size, current.stored);
+        const about = JSON.parse(this.engine.about());
+        await this.restore(load.learning, heads, warn);
+        this.platform.alive(load.alive);
+        return {
+          ...about,
+          build,
+          warnings,
+          source: current.source,
+          stored: current.stored,
+          memory: this.bytes,
+        };
+      } catch (error) {
+        const { code } = plain(error);
+        const damaged = ["model_damaged", "model_unsupported", "tokenizer", "heads", "config"].includes(code);
+        const stored = this.files.filter((file) => file.stored && file.id);
+        this.release();
+        // What was stored may have been damaged on the disk: once, it is fetched anew. What has just come is thrown
+        // away, for else the same wrong file would be loaded again and again.
+        if (damaged) {
+          for (const file of [current, ...stored]) if (file?.id) await this.platform.remove(file.id);
+          if (!again && stored.length > 0 && "url" in specs.model) continue;
+        }
+        throw takeover(error);
+      }
+    }
+  }
+
+  private async opened<F extends OpenFile | null>(file: Promise<F>): Promise<F> {
+    const open = await file;
+    if (open) this.files.push(open);
+    return open;
+  }
+
+  private release(): void {
+    for (const file of this.files) file.close();
+    this.files = [];
+  }
+
+  private progress(stage: Progress["stage"], loaded: number, total: number | null, stored: boolean): void {
+    this.platform.post({ type: "progress", progress: { stage, loaded, total, stored } });
+  }
+
+  private async start(build: Build, wasm: Record<string, string>, size: number | null, threads: number): Promise<Glue> {
+    const made = glue[build];
+    const url = wasm[build];
+    if (!made || !url) throw new ZenEdgeError("no_wasm", `this package has no build ${build}`);
+    let module: WebAssembly.Module;
+    try {
+      module = await this.platform.compile(url);
+    } catch (error) {
+      throw new ZenEdgeError(
+        "no_wasm",
+        `the engine cannot be loaded from ${url} (${plain(error).message}); a Content-Security-Policy needs 'wasm-unsafe-eval'`,
+        { cause: error },
+      );
+    }
+    if (threads === 1) {
+      this.memory = made.initSync({ module }).memory;
+      return made;
+    }
+    // Phones reserve a shared memory's maximum at once: it is no larger than the model needs.
+    const maximum = Math.min(MOST, size === null ? UNKNOWN : size + BESIDE) / PAGE;
+    const memory = new WebAssembly.Memory({ initial: 256, maximum: Math.ceil(maximum), shared: true });
+    this.memory = made.initSync({ module, memory, thread_stack_size: 1 << 20 }).memory;
+    const starts = Array.from({ length: threads - 1 }, () => this.platform.thread(build, module, memory));
+    const started = await Promise.allSettled(starts);
+    const ready = started.filter((one) => one.status === "fulfilled").length;
+    if (ready < threads - 1) throw new Error(`${ready + 1} of ${threads}`);
+    return made;
+  }
+
+  private async restore(learning: boolean | Uint8Array, heads: OpenFile, warn: (text: string) => void): Promise<void> {
+    let bytes = learning instanceof Uint8Array ? learning : null;
+    if (learning === true) {
+      const name = `learning-${heads.sha256 ?? heads.name}`.replace(/[^\w.-]/g, "_");
+      this.learning = { name, timer: null };
+      bytes = await this.platform.readLearning(name);
+    }
+    const wrong = bytes && this.engine?.restore_learning(bytes);
+    if (wrong) warn(wrong);
+  }
+
+  /** Something was learned: it is saved a little later, so that ten thumbs are one write. */
+  private learned(): void {
+    if (this.learning && this.learning.timer === null) {
+      this.learning.timer = setTimeout(() => void this.save(), 300);
+    }
+  }
+
+  private async save(): Promise<void> {
+    if (!this.learning || !this.engine || this.dead) return;
+    if (this.learning.timer !== null) clearTimeout(this.learning.timer);
+    this.learning.timer = null;
+    try {
+      await this.platform.writeLearning(this.learning.name, this.engine.learning());
+    } catch {
+      // A full storage costs the learning of this visit, and never an answer.
+    }
+  }
+
+  private async close(): Promise<void> {
+    if (this.learning?.timer != null) await this.save();
+    for (const { typing } of this.sessions.values()) typing.free();
+    this.sessions.clear();
+    this.engine?.free();
+    this.engine = null;
+    this.release();
+  }
+}

@@ -1,0 +1,115 @@
+// Run by `cargo xtask test` with --experimental-wasm-relaxed-simd, which Node 20 needs and later ones do not mind.
+import assert from "node:assert/strict";
+import * as fs from "node:fs";
+import * as path from "node:path";
+import { test } from "node:test";
+import { Router, ZenEdgeError, storage } from "../dist/node.js";
+import { CONTEXT, LONG, PROMPTS, bare, built, dist, native } from "./support.mjs";
+
+const wish = (build) => ({
+  isa: build.startsWith("relaxed") ? "relaxed-simd" : "simd128",
+  threads: build.endsWith("threads") ? 2 : 1,
+});
+
+for (const build of built) {
+  test(`${build}: vectors and decisions are the native program's, bit for bit`, async () => {
+    const router = await Router.load(wish(build));
+    assert.equal(router.about.build, build);
+    assert.deepEqual(router.about.warnings, []);
+    assert.equal(router.about.threads, build.endsWith("threads") ? 2 : 1);
+    const { routes, vectors } = native();
+    for (const [i, prompt] of PROMPTS.entries()) {
+      const outcome = await router.route(prompt, { context: CONTEXT });
+      assert.deepEqual(bare(outcome), routes[i]);
+      assert.equal(outcome.backend.isa, wish(build).isa);
+      const { embedding } = await router.embed(prompt);
+      assert.deepEqual(embedding, Float32Array.from(vectors[i]));
+    }
+    await router.close();
+  });
+}
+
+test("an abort ends a prompt in the middle, and the next one is answered", async () => {
+  const router = await Router.load({ threads: 1, cacheBytes: 0, prefixBytes: 0 });
+  const controller = new AbortController();
+  // Twenty prompts wait; all are given up.
+  const calls = Array.from({ length: 20 }, (_, i) => router.route(`${i} ${LONG}`, { signal: controller.signal }));
+  setTimeout(() => controller.abort(), 15);
+  const ends = await Promise.allSettled(calls);
+  const codes = ends.map((end) => (end.status === "rejected" ? end.reason.code : "answered"));
+  assert.ok(codes.filter((code) => code === "aborted").length >= 15, codes.join());
+  assert.equal((await router.route("hello")).tokens, 1);
+  assert.ok((await router.stats()).routed < 6);
+  await assert.rejects(router.route("x", { signal: AbortSignal.abort() }), { code: "aborted", name: "AbortError" });
+  await router.close();
+});
+
+test("a session pays for what is new, and a newer text ends the work on an older one", async () => {
+  const router = await Router.load({ threads: 1 });
+  const session = await router.session();
+  await session.update("Write a poem about the sea and its many");
+  const second = await session.update("Write a poem about the sea and its many fish, in the style of Goethe");
+  assert.ok(second.reused >= 8, `${second.reused} of ${second.tokens}`);
+  const old = session.update(LONG);
+  const fresh = session.update("Write a poem");
+  await assert.rejects(old, { code: "superseded" });
+  assert.equal((await fresh).outcome, undefined);
+  await session.close();
+  await assert.rejects(session.update("x"), { code: "closed" });
+  await router.close();
+});
+
+test("rewards are learned, given back as bytes, and taken over", async () => {
+  const router = await Router.load({ threads: 1, learning: false });
+  const outcome = await router.route(PROMPTS[0], { user: "u" });
+  await router.observe(outcome, 1);
+  await assert.rejects(router.observe(outcome, 1), { code: "unknown_outcome" });
+  assert.equal((await router.user("u")).observations ?? (await router.stats()).bandit.observed, 1);
+  const bytes = await router.learning();
+  await router.close();
+  const again = await Router.load({ threads: 1, learning: bytes });
+  assert.equal((await again.stats()).bandit.users, 1);
+  assert.equal(await again.forgetUser("u"), true);
+  assert.equal(await again.user("u"), null);
+  await again.close();
+  const damaged = await Router.load({ threads: 1, learning: bytes.slice(0, 20) });
+  assert.match(damaged.about.warnings[0], /learning starts anew/);
+  await damaged.close();
+});
+
+test("limits are kept, and what is wrong has a code", async () => {
+  const router = await Router.load({ threads: 1 });
+  const none = await router.route("hi there", { limits: { offline: true } });
+  assert.equal(none.model, null);
+  assert.equal(none.route, "no_fit");
+  assert.ok(none.scores.models.every((candidate) => candidate.why_not));
+  await assert.rejects(router.route("hi", { limits: { exclude: ["no-such-model"] } }), { code: "unknown_model" });
+  await assert.rejects(router.route("hi", { limits: { maxCost: 1 } }), { code: "bad_request" });
+  await assert.rejects(router.route("hi", { limits: () => {} }), { code: "bad_request" });
+  await assert.rejects(router.embed(""), { code: "no_tokens" });
+  await router.close();
+  await assert.rejects(router.route("hi"), { code: "closed" });
+  await router.close();
+
+  await assert.rejects(Router.load({ model: path.join(dist, "worker.js"), heads: "default" }), { code: "model_damaged" });
+  await assert.rejects(Router.load({ model: "no/such/file.gguf", heads: "default" }), { code: "io" });
+  await assert.rejects(Router.load({ model: { stored: "x" }, heads: "default" }), { code: "not_stored" });
+  await assert.rejects(Router.load({ model: path.join(dist, "pack/model.gguf") }), { code: "bad_request" });
+  await assert.rejects(Router.load({ device: "gpu" }), { code: "bad_request" });
+  const wrong = { url: path.join(dist, "pack/model.gguf"), sha256: "0".repeat(64) };
+  await assert.rejects(Router.load({ model: wrong, heads: "default" }), (error) => {
+    assert.ok(error instanceof ZenEdgeError);
+    return error.code === "hash_mismatch";
+  });
+});
+
+test("a model from a path, from a file URL and from a blob are the same", async () => {
+  const file = path.join(dist, "pack/model.gguf");
+  const expected = native().vectors[1];
+  for (const model of [file, new URL(`file://${file}`), new Blob([fs.readFileSync(file)])]) {
+    const router = await Router.load({ model, heads: path.join(dist, "pack"), threads: 1 });
+    assert.deepEqual((await router.embed(PROMPTS[1])).embedding, Float32Array.from(expected));
+    await router.close();
+  }
+  assert.deepEqual(await storage.list(), []);
+});
