@@ -23,7 +23,6 @@ export function chart(records: BenchRecord[]): SVGElement {
     .map((record, at) => `${nameOf(record, at)}: ${record.cold.map((s) => `${s.tokens} tokens, median ${ms(s.ms.p50)} ms`).join("; ")}`)
     .join(". ");
   const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
-  const hues = ["var(--bar-best)", "#7a6ff0", "#c2691c", "#4d7fb8"];
   strata.forEach((name, group) => {
     const top = group * groupHeight;
     svg.append(node("text", { x: left, y: top + 15, "font-weight": 600 }, `${name} tokens`));
@@ -31,11 +30,11 @@ export function chart(records: BenchRecord[]): SVGElement {
       const stratum = record.cold.find((entry) => entry.tokens === name);
       if (!stratum) return;
       const y = top + 22 + at * rowHeight;
-      const fill = hues[at % hues.length] ?? "gray";
-      svg.append(node("rect", { x: left, y, width: Math.max(x(stratum.ms.p50) - left, 1), height: rowHeight - 6, rx: 3, style: `fill:${fill}` }));
-      svg.append(node("line", { x1: x(stratum.ms.p50), x2: x(stratum.ms.p99), y1: y + 8, y2: y + 8, style: `stroke:${fill};stroke-width:2` }));
-      const name = records.length > 1 ? ` ${nameOf(record, at)}` : "";
-      svg.append(node("text", { x: x(stratum.ms.p99) + 6, y: y + 12 }, `${ms(stratum.ms.p50)} ms${name}`));
+      const hue = `hue-${at % 4}`;
+      svg.append(node("rect", { x: left, y, width: Math.max(x(stratum.ms.p50) - left, 1), height: rowHeight - 6, rx: 3, class: hue }));
+      svg.append(node("line", { x1: x(stratum.ms.p50), x2: x(stratum.ms.p99), y1: y + 8, y2: y + 8, class: hue }));
+      const whose = records.length > 1 ? ` ${nameOf(record, at)}` : "";
+      svg.append(node("text", { x: x(stratum.ms.p99) + 6, y: y + 12 }, `${ms(stratum.ms.p50)} ms${whose}`));
     });
   });
   return svg;

@@ -1,4 +1,3 @@
-import "./style.css";
 import { benchView } from "./bench";
 import { by } from "./dom";
 import { Engine, told } from "./engine";

@@ -1,4 +1,4 @@
-import type { Candidate, Limits, Outcome, Router } from "zen-edge";
+import type { Candidate, Context, Limits, Outcome, RouteOptions, Router, Session } from "zen-edge";
 import { by, fillTable, make } from "./dom";
 import { dropped, told, type Engine } from "./engine";
 import { ms, percent, price, why } from "./format";
@@ -21,7 +21,7 @@ export function routeView(engine: Engine): void {
   const thumbs = { up: by<HTMLButtonElement>("up"), down: by<HTMLButtonElement>("down") };
   const learned = by("learned");
   const forget = by<HTMLButtonElement>("forget");
-  let session: ReturnType<Router["session"]> | null = null;
+  let session: Session | null = null;
   let shown: Outcome | null = null;
 
   for (const text of EXAMPLES) {
@@ -35,9 +35,11 @@ export function routeView(engine: Engine): void {
   }
 
   engine.onReady((router) => {
-    session = router.session();
-    void tellLearned(router);
-    void update();
+    void (async () => {
+      session = await router.session();
+      await tellLearned(router);
+      await update();
+    })();
   });
   prompt.addEventListener("input", () => void update());
   form.addEventListener("input", () => {
@@ -54,11 +56,15 @@ export function routeView(engine: Engine): void {
   thumbs.down.addEventListener("click", () => void reward(0));
   forget.addEventListener("click", () => void forgetAll());
 
+  function asked(): RouteOptions {
+    return { limits: limitsOf(form), context: memory(), user: USER };
+  }
+
   async function update(): Promise<void> {
     const text = prompt.value;
     if (!session) return;
     try {
-      show(await session.update(text, { limits: limitsOf(form), user: USER }), text);
+      show(await session.update(text, asked()), text);
     } catch (error) {
       if (!dropped(error)) fail(error);
     }
@@ -105,7 +111,7 @@ export function routeView(engine: Engine): void {
     thumbs.up.disabled = thumbs.down.disabled = true;
     try {
       const before = shown;
-      const sent = await router.route(prompt.value, { limits: limitsOf(form), user: USER });
+      const sent = await router.route(prompt.value, asked());
       if (sent.outcome) await router.observe(sent.outcome, quality);
       await update();
       const score = (outcome: Outcome | null) => outcome?.scores.models.find((row) => row.model === before.model)?.score;
@@ -134,6 +140,12 @@ export function routeView(engine: Engine): void {
   }
 }
 
+/** What the browser tells of the machine's memory, of which half is taken to be free. Some browsers tell nothing. */
+function memory(): Context {
+  const gb = (navigator as { deviceMemory?: number }).deviceMemory;
+  return gb ? { memory: { available: gb * 2 ** 29, total: gb * 2 ** 30, unified: false } } : {};
+}
+
 /** `cheap_chat` for people. */
 export function words(task: string): string {
   return { cheap_chat: "small talk", long_context: "a long document", vision: "a question about an image", general: "a general question" }[task] ?? task;
@@ -143,7 +155,7 @@ function reasonOf(outcome: Outcome): string {
   const { source, reason, tokens, truncated, timings, cached, reused, confidence } = outcome;
   const sure = confidence.task.calibrated ?? confidence.task.raw;
   const by = source === "learned" ? `By the learned heads${sure === null ? "" : `, ${percent(sure)} sure of the task`}` : source === "rules" ? `By rules: ${reason}` : `The policy's default: ${reason}`;
-  const read = cached ? "known already" : reused > 0 ? `${tokens} tokens, ${reused} of them known` : `${tokens} tokens`;
+  const read = cached ? "Known already" : reused > 0 ? `${tokens} tokens, ${reused} of them known` : `${tokens} tokens`;
   return `${by}. ${read}${truncated ? ", the rest was cut off" : ""}; ${ms(timings.total)} ms.`;
 }
 

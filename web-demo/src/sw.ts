@@ -37,8 +37,8 @@ async function tell(url: string): Promise<void> {
 async function answer(request: Request): Promise<Response> {
   const cache = await caches.open(CACHE);
   const page = request.mode === "navigate";
-  // A part of a file is the loader's affair: it keeps what it fetches itself.
-  if (request.headers.has("range")) {
+  // Backbones, whole or in parts, are the loader's affair: it keeps what it fetches itself.
+  if (request.headers.has("range") || new URL(request.url).pathname.endsWith(".gguf")) {
     void tell(request.url);
     return fetch(request);
   }
