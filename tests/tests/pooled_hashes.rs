@@ -42,7 +42,7 @@ const PROMPTS: [(&str, &str, usize); 8] = [
 /// The chunk sizes and numbers of threads that a prompt goes through.
 fn runs(tokens: usize) -> &'static [(usize, usize)] {
     // A long prompt takes an emulated processor seconds.
-    if tokens > 100 { &[(512, 1), (33, 2)] } else { &[(512, 1), (512, 2), (33, 1), (33, 2)] }
+    if tokens > 60 { &[(512, 1), (33, 2)] } else { &[(512, 1), (512, 2), (33, 1), (33, 2)] }
 }
 
 fn sha256(vector: &[f32]) -> String {
