@@ -3,6 +3,7 @@
 mod peers;
 mod run;
 mod test;
+mod wasm;
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ enum Chore {
     Test(test::Args),
     /// Fetch what some tests need and the repository does not hold: tokenizers and small models of others.
     Peers(peers::Args),
+    /// The engine for browsers in its four builds, and the npm package around them.
+    Wasm(wasm::Args),
 }
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().chore {
         Chore::Test(args) => test::run(&args),
         Chore::Peers(args) => peers::run(&args),
+        Chore::Wasm(args) => wasm::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -50,6 +50,14 @@ const TARGETS: [(&str, &[&str]); 3] = [
     ("aarch64-apple-darwin", &["-p", "zen-edge", "-p", "zen-edge-core", "-p", "zen-edge-kernels"]),
 ];
 
+/// The npm package: its types, then its tests where it runs.
+const NPM: [(&str, &str); 4] = [
+    ("npm types", "types"),
+    ("npm node", "test/node.test.mjs"),
+    ("npm browser", "test/browser.test.mjs"),
+    ("npm bundlers", "test/bundlers.test.mjs"),
+];
+
 /// Runs every step, then prints what was run, for how long, and what was skipped.
 pub fn run(args: &Args) -> Result<(), String> {
     let folder = crate::root().join("target/xtask");
@@ -77,6 +85,12 @@ pub fn run(args: &Args) -> Result<(), String> {
     }
     if wanted("release") {
         session.step("release", |_| first_words());
+    }
+    // Named apart from `check wasm32…`, so that `--only npm` is these.
+    for (name, script) in NPM {
+        if wanted(name) {
+            session.step(name, |session| session.npm(name, script));
+        }
     }
     for (target, words) in TARGETS {
         let name = format!("check {target}");
@@ -144,6 +158,35 @@ impl Session {
             ));
         }
         Ok(())
+    }
+
+    /// A step of the npm package, which `cargo xtask wasm` builds.
+    fn npm(&mut self, name: &str, script: &str) -> Result<(), String> {
+        let package = crate::wasm::package();
+        if !crate::run::found("node") || !crate::run::found(crate::wasm::npm()) {
+            return self.skip(name, "needs Node.js with npm");
+        }
+        if !package.join("dist/index.js").exists() {
+            return self.skip(name, "the package is not built: `cargo xtask wasm` does it");
+        }
+        if script == "types" {
+            return succeed(Command::new(crate::wasm::npm()).args(["run", "check"]).current_dir(&package));
+        }
+        let browser = std::env::var("CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".into());
+        if script != "test/node.test.mjs" && !crate::run::found(&browser) {
+            return self.skip(name, "needs Chromium at /usr/bin/chromium or where CHROMIUM says");
+        }
+        // What the native program answers is what the package must answer.
+        succeed(cargo().args(["build", "--release", "--package", "zen-edge"]))?;
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| crate::root().join("target"), PathBuf::from);
+        let program = target.join("release").join(format!("zen-edge{}", std::env::consts::EXE_SUFFIX));
+        succeed(
+            Command::new("node")
+                .args(["--experimental-wasm-relaxed-simd", "--test", "--test-timeout=600000", script])
+                .env("ZEN_EDGE_CLI", program)
+                .current_dir(&package),
+        )
     }
 
     /// `cargo check` for a target that this machine is not.
