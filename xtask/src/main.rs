@@ -6,6 +6,7 @@ mod run;
 mod sbom;
 mod supply;
 mod test;
+mod wasm;
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ enum Chore {
     Deny,
     /// What a build contains, as a CycloneDX document.
     Sbom(sbom::Args),
+    /// The engine for browsers in its four builds, and the npm package around them.
+    Wasm(wasm::Args),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Chore::Peers(args) => peers::run(&args),
         Chore::Deny => supply::deny(),
         Chore::Sbom(args) => sbom::run(&args),
+        Chore::Wasm(args) => wasm::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -52,6 +52,14 @@ const TARGETS: [(&str, &[&str]); 3] = [
     ("aarch64-apple-darwin", &["-p", "zen-edge", "-p", "zen-edge-core", "-p", "zen-edge-kernels"]),
 ];
 
+/// The npm package: its types, then its tests where it runs.
+const NPM: [(&str, &str); 4] = [
+    ("npm types", "types"),
+    ("npm node", "test/node.test.mjs"),
+    ("npm browser", "test/browser.test.mjs"),
+    ("npm bundlers", "test/bundlers.test.mjs"),
+];
+
 /// Runs every step, then prints what was run, for how long, and what was skipped.
 pub fn run(args: &Args) -> Result<(), String> {
     let folder = crate::root().join("target/xtask");
@@ -79,6 +87,15 @@ pub fn run(args: &Args) -> Result<(), String> {
     }
     if wanted("release") {
         session.step("release", |_| first_words());
+    }
+    // Named apart from `check wasm32…`, so that `--only npm` is these.
+    for (name, script) in NPM {
+        if wanted(name) {
+            session.step(name, |session| session.npm(name, script));
+        }
+    }
+    if wanted("web page") {
+        session.step("web page", Session::web_page);
     }
     for (target, words) in TARGETS {
         let name = format!("check {target}");
@@ -160,6 +177,30 @@ impl Session {
             ));
         }
         Ok(())
+    }
+
+    /// A step of the npm package, which `cargo xtask wasm` builds.
+    fn npm(&mut self, name: &str, script: &str) -> Result<(), String> {
+        let package = crate::wasm::package();
+        if let Some(why) = lacks_npm(&package, script != "types" && script != "test/node.test.mjs") {
+            return self.skip(name, &why);
+        }
+        if script == "types" {
+            return succeed(Command::new(crate::wasm::npm()).args(["run", "check"]).current_dir(&package));
+        }
+        node_test(&package, script)
+    }
+
+    /// The page over the package: its types, its build, and a person's ways through it in a browser.
+    fn web_page(&mut self) -> Result<(), String> {
+        if let Some(why) = lacks_npm(&crate::wasm::package(), true) {
+            return self.skip("web page", &why);
+        }
+        let page = crate::root().join("web-demo");
+        for words in [&["ci"][..], &["run", "check"], &["run", "build"]] {
+            succeed(Command::new(crate::wasm::npm()).args(words).current_dir(&page))?;
+        }
+        node_test(&page, "test/page.test.mjs")
     }
 
     /// `cargo check` for a target that this machine is not.
@@ -257,6 +298,33 @@ impl Counts {
             }
         }
     }
+}
+
+/// What this machine lacks for the steps of the npm package and of the page.
+fn lacks_npm(package: &std::path::Path, browser: bool) -> Option<String> {
+    if !crate::run::found("node") || !crate::run::found(crate::wasm::npm()) {
+        return Some("needs Node.js with npm".into());
+    }
+    if !package.join("dist/index.js").exists() {
+        return Some("the package is not built: `cargo xtask wasm` does it".into());
+    }
+    let chromium = std::env::var("CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".into());
+    let lacks = browser && !crate::run::found(&chromium);
+    lacks.then(|| "needs Chromium at /usr/bin/chromium or where CHROMIUM says".into())
+}
+
+/// Runs a test of Node's own runner. What the native program answers is what the package must answer.
+fn node_test(folder: &std::path::Path, script: &str) -> Result<(), String> {
+    succeed(cargo().args(["build", "--release", "--package", "zen-edge"]))?;
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| crate::root().join("target"), PathBuf::from);
+    let program = target.join("release").join(format!("zen-edge{}", std::env::consts::EXE_SUFFIX));
+    succeed(
+        Command::new("node")
+            .args(["--experimental-wasm-relaxed-simd", "--test", "--test-timeout=600000", script])
+            .env("ZEN_EDGE_CLI", program)
+            .current_dir(folder),
+    )
 }
 
 /// What the README shows first: `cargo run --release -- route "…"` prints a task, a model and two more.
