@@ -149,6 +149,20 @@ test("the benchmark makes a valid file, and files are compared", async (t) => {
   await page.screenshot({ path: path.join(shots, "bench-1440.png"), fullPage: true });
 });
 
+test("e10_open developer tools and a hidden tab are warned of", async (t) => {
+  const { page } = await open(t, { ready: false });
+  // A docked panel takes its room from the page and not from the window.
+  await page.evaluate(() => {
+    Object.defineProperty(window, "outerWidth", { value: window.innerWidth + 420 });
+    Object.defineProperty(document, "hidden", { value: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  });
+  await page.click("#tab-bench");
+  const warnings = await text(page, "warnings");
+  assert.match(warnings, /Developer tools seem to be open/);
+  assert.match(warnings, /in the background/);
+});
+
 test("files of one's own are dropped and used, wrong ones are told of, the default comes back", async (t) => {
   const { page } = await open(t);
   await page.click("#tab-models");
