@@ -391,8 +391,8 @@ fn solved(belief: usize, n: usize) -> Vec<f64> {
         x[DIMENSIONS] = prior;
         x[SHARED + row * DIMENSIONS..][..DIMENSIONS].copy_from_slice(&z);
         for i in (0..size).filter(|&i| x[i] != 0.0) {
-            for j in 0..size {
-                a[i][j] += x[i] * x[j];
+            for (entry, other) in a[i].iter_mut().zip(&x) {
+                *entry += x[i] * other;
             }
             a[i][size] += x[i] * quality;
         }
