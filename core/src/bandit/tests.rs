@@ -398,10 +398,11 @@ fn solved(belief: usize, n: usize) -> Vec<f64> {
         }
     }
     for i in 0..size {
-        for k in i + 1..size {
-            let factor = a[k][i] / a[i][i];
-            for j in i..=size {
-                a[k][j] -= factor * a[i][j];
+        let pivot = a[i].clone();
+        for below in &mut a[i + 1..] {
+            let factor = below[i] / pivot[i];
+            for (entry, above) in below[i..].iter_mut().zip(&pivot[i..]) {
+                *entry -= factor * above;
             }
         }
     }
