@@ -391,17 +391,18 @@ fn solved(belief: usize, n: usize) -> Vec<f64> {
         x[DIMENSIONS] = prior;
         x[SHARED + row * DIMENSIONS..][..DIMENSIONS].copy_from_slice(&z);
         for i in (0..size).filter(|&i| x[i] != 0.0) {
-            for j in 0..size {
-                a[i][j] += x[i] * x[j];
+            for (entry, other) in a[i].iter_mut().zip(&x) {
+                *entry += x[i] * other;
             }
             a[i][size] += x[i] * quality;
         }
     }
     for i in 0..size {
-        for k in i + 1..size {
-            let factor = a[k][i] / a[i][i];
-            for j in i..=size {
-                a[k][j] -= factor * a[i][j];
+        let pivot = a[i].clone();
+        for below in &mut a[i + 1..] {
+            let factor = below[i] / pivot[i];
+            for (entry, above) in below[i..].iter_mut().zip(&pivot[i..]) {
+                *entry -= factor * above;
             }
         }
     }
