@@ -91,11 +91,11 @@ impl Isa {
             }
         }
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        match self {
-            Self::Scalar => true,
-            Self::Simd128 => cfg!(all(target_arch = "wasm32", target_feature = "simd128")),
-            Self::RelaxedSimd => cfg!(all(target_arch = "wasm32", target_feature = "relaxed-simd")),
-            _ => false,
+        {
+            let wasm = cfg!(target_arch = "wasm32");
+            self == Self::Scalar
+                || self == Self::Simd128 && wasm && cfg!(target_feature = "simd128")
+                || self == Self::RelaxedSimd && wasm && cfg!(target_feature = "relaxed-simd")
         }
     }
 

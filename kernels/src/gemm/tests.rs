@@ -94,7 +94,23 @@ macro_rules! suites {
 
 suites! {
     scalar: Scalar;
+}
+#[cfg(target_arch = "x86_64")]
+suites! {
     avx2: Avx2;
+    avx_vnni: AvxVnni;
+    avx512_vnni: Avx512Vnni;
+}
+#[cfg(target_arch = "aarch64")]
+suites! {
+    neon: Neon;
+    neon_dotprod: NeonDotprod;
+    neon_i8mm: NeonI8mm;
+}
+#[cfg(target_arch = "wasm32")]
+suites! {
+    simd128: Simd128;
+    relaxed_simd: RelaxedSimd;
 }
 
 /// Weights that drive every partial sum to its bound: no 16-bit accumulator may overflow, every integer stays exact.
