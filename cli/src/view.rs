@@ -268,15 +268,6 @@ model  m-large   50.0 %  ████████████
     }
 
     #[test]
-    fn shares_are_a_softmax_at_a_temperature() {
-        let shares = softmax(&[1.0, 1.0], 0.2);
-        assert_eq!(shares, [0.5, 0.5]);
-        let shares = softmax(&[0.0, 2f32.ln() * 3.0], 3.0);
-        assert!((shares[1] - 2.0 / 3.0).abs() < 1e-6, "{shares:?}");
-        assert_eq!(softmax(&[-3e38, 3e38], 1.0), [0.0, 1.0]);
-    }
-
-    #[test]
     fn bars_stay_in_their_bounds() {
         assert_eq!(bar(0.0), "");
         assert_eq!(bar(1.0), "█".repeat(BAR));

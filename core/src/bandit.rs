@@ -18,7 +18,11 @@
 //! hybrid LinUCB of Li et al. 2010, with the shared features equal to the row's). A row's `δ_a` is integrated out by its
 //! own Kalman filter, and what is left of each reward teaches `w` and `β`. So a row that was never tried is expected to
 //! be as good as the others are on such prompts, plus what the route head says for it, and its uncertainty is honest.
-//! A user of whom nothing is known has `w` = 0 and `β` = 1: the estimates are the prior's.
+//! A user of whom nothing is known gets the prior as it is.
+//!
+//! How far `δ_a` may reach is held under two beliefs side by side, that the head is right but for details and that it may
+//! be wrong; their weights follow from how well each predicted. One alone either spoils a good head or learns little
+//! under a bad one (docs/learning.md tells what was tried, with figures).
 //!
 //! The score is `mean + exploration · width`, `width` one standard deviation of the estimate.
 //!
@@ -66,7 +70,7 @@ pub struct BanditOptions {
 
 impl Default for BanditOptions {
     fn default() -> Self {
-        Self { exploration: 0.5, forgetting: 0.999, max_users: 64, max_pending: 256, epoch: None }
+        Self { exploration: 0.75, forgetting: 0.999, max_users: 64, max_pending: 256, epoch: None }
     }
 }
 
@@ -387,7 +391,7 @@ impl Bandit {
         let arms = state.rows().map(|(row, arm)| ArmStats {
             model: self.arms.ids[row].clone(),
             pulls: arm.pulls,
-            quality: arm.mean_quality(),
+            quality: arm.sum / arm.weight,
         });
         Some(UserStats {
             observations: state.observations,

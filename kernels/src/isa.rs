@@ -249,11 +249,9 @@ mod tests {
     fn the_best_is_the_last_that_there_is() {
         let available: Vec<_> = Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect();
         assert_eq!(available.last(), Some(&Isa::best()));
-        eprintln!("instruction sets here: {available:?}");
-        if cfg!(target_feature = "relaxed-simd") {
-            assert_eq!(Isa::best(), Isa::RelaxedSimd);
-        } else if cfg!(target_feature = "simd128") {
-            assert_eq!(Isa::best(), Isa::Simd128);
+        // `cargo xtask test` runs this on processors and engines of which it knows what they have.
+        if let Ok(expected) = std::env::var("ZEN_EDGE_EXPECT_ISA") {
+            assert_eq!(Isa::best().name(), expected);
         }
     }
 }

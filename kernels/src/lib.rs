@@ -9,6 +9,23 @@
 //! * [`isa`] and [`pool`] – which instruction set and which threads run it.
 //!
 //! Every kernel gives the same bits on every instruction set and any number of threads: see [`gemm`] for how.
+//!
+//! # Instruction sets
+//!
+//! | name | processor | a block of unsigned quants | a block of signed bytes | tokens at once |
+//! |---|---|---|---|---|
+//! | `scalar` | any | bytes, 32-bit sums: the definition | the same | 1 |
+//! | `avx2` | x86-64 | `vpmaddubsw`, sums in 16 bits | `vpmaddubsw` of magnitudes, `vpmaddwd` | 4 |
+//! | `avx-vnni` | x86-64 | `vpdpbusd` | `vpdpbusd`, weights + 128 | 4 |
+//! | `avx512-vnni` | x86-64 | `vpdpbusd` on 16 rows (`zmm`) | the same, weights + 128 | 8 |
+//! | `neon` | aarch64 | `smlal`, sums in 16 bits | `smull`, `smlal`, `sadalp` | 2 |
+//! | `neon-dotprod` | aarch64 | `sdot` by element | `sdot` by element | 4 |
+//! | `neon-i8mm` | aarch64 | `smmla`, 2 rows × 2 tokens | `smmla` | 4 |
+//! | `simd128` | WebAssembly | words that hold scale · (q − offset): `i32x4.dot_i16x8_s` | the same | 2 |
+//! | `relaxed-simd` | WebAssembly | `i16x8.relaxed_dot_i8x16_i7x16_s`, sums in 16 bits | words, as `simd128` | 2 |
+//!
+//! x86-64 and aarch64 are asked while the program runs; a WebAssembly module has what it was built with. The two VNNI
+//! paths were written on a machine without them: the suites hold them to the definition wherever the processor has them.
 
 // Lanes, rows and tokens are indices into several arrays at once: a loop over one of them hides that.
 #![allow(clippy::needless_range_loop)]

@@ -36,7 +36,7 @@ fn c5_the_config_names_the_files_by_their_hash() {
 }
 
 #[test]
-fn c10_the_engine_reproduces_the_stored_answers() {
+fn b10_c10_the_engine_reproduces_the_stored_answers() {
     let router = router(None, 2);
     let stored: Value = serde_json::from_slice(files::SELFTEST).unwrap();
     let prompts = stored["prompts"].as_array().expect("the self-test holds prompts");
@@ -84,7 +84,7 @@ fn plain_prompts_get_the_task_that_they_are() {
 }
 
 #[test]
-fn every_instruction_set_and_thread_count_decides_alike() {
+fn c12_every_instruction_set_and_thread_count_decides_alike_and_is_named() {
     let prompt = "Explique la différence entre TCP et UDP, en deux phrases.";
     let expected = router(Some(Isa::Scalar), 1).route(prompt, &Request::default()).unwrap();
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {

@@ -146,7 +146,7 @@ fn any_number_of_threads_gives_the_same_bits() {
 }
 
 #[test]
-fn every_instruction_set_gives_the_same_bits() {
+fn c14_every_instruction_set_gives_the_same_bits() {
     let prompts = prompts();
     let here: Vec<_> = Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect();
     assert!(here.contains(&Isa::Scalar), "the scalar kernels run everywhere");

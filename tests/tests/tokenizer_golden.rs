@@ -170,7 +170,7 @@ macro_rules! golden {
     ($($name:ident $prompts:literal;)*) => {$(
         mod $name {
             #[test]
-            fn corpus() {
+            fn b1_corpus() {
                 super::compare_corpus(stringify!($name));
             }
             #[test]
@@ -197,7 +197,7 @@ golden! {
 }
 
 #[test]
-fn refs_of_the_tiny_model() {
+fn b1_refs_of_the_tiny_model() {
     let test = "tokenizer_golden::refs_of_the_tiny_model";
     let Some(refs) = need(test, "its answers", shared("data/fixtures/qwen3-tiny-rand-refs.json")) else {
         return;

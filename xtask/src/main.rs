@@ -1,7 +1,10 @@
 //! `cargo xtask …`: every chore that needs more than cargo.
 
+mod elsewhere;
 mod peers;
 mod run;
+mod sbom;
+mod supply;
 mod test;
 mod wasm;
 
@@ -23,6 +26,10 @@ enum Chore {
     Test(test::Args),
     /// Fetch what some tests need and the repository does not hold: tokenizers and small models of others.
     Peers(peers::Args),
+    /// Licences, sources and doubled versions of the dependencies, by cargo-deny.
+    Deny,
+    /// What a build contains, as a CycloneDX document.
+    Sbom(sbom::Args),
     /// The engine for browsers in its four builds, and the npm package around them.
     Wasm(wasm::Args),
 }
@@ -34,6 +41,8 @@ fn main() -> ExitCode {
     let done = match Args::parse().chore {
         Chore::Test(args) => test::run(&args),
         Chore::Peers(args) => peers::run(&args),
+        Chore::Deny => supply::deny(),
+        Chore::Sbom(args) => sbom::run(&args),
         Chore::Wasm(args) => wasm::run(&args),
     };
     match done {

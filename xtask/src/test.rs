@@ -1,6 +1,8 @@
 //! `cargo xtask test`: everything that must hold before a change is merged, with a summary that hides nothing.
 
+use crate::elsewhere;
 use crate::run::{cargo, shown, succeed};
+use crate::supply;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -92,10 +94,27 @@ pub fn run(args: &Args) -> Result<(), String> {
             session.step(name, |session| session.npm(name, script));
         }
     }
+    if wanted("web page") {
+        session.step("web page", Session::web_page);
+    }
     for (target, words) in TARGETS {
         let name = format!("check {target}");
         if wanted(&name) {
             session.step(&name, |session| session.check(target, words));
+        }
+    }
+    if wanted("minimal rust") {
+        session.step("minimal rust", |session| match supply::minimal_rust()? {
+            Some(why) => session.skip("minimal rust", &why),
+            None => Ok(()),
+        });
+    }
+    for place in elsewhere::ALL {
+        if wanted(place.name) {
+            session.step(place.name, |session| match place.lacks() {
+                Some(why) => session.skip(place.name, &why),
+                None => place.run(),
+            });
         }
     }
     if session.done.is_empty() {
@@ -163,30 +182,25 @@ impl Session {
     /// A step of the npm package, which `cargo xtask wasm` builds.
     fn npm(&mut self, name: &str, script: &str) -> Result<(), String> {
         let package = crate::wasm::package();
-        if !crate::run::found("node") || !crate::run::found(crate::wasm::npm()) {
-            return self.skip(name, "needs Node.js with npm");
-        }
-        if !package.join("dist/index.js").exists() {
-            return self.skip(name, "the package is not built: `cargo xtask wasm` does it");
+        if let Some(why) = lacks_npm(&package, script != "types" && script != "test/node.test.mjs") {
+            return self.skip(name, &why);
         }
         if script == "types" {
             return succeed(Command::new(crate::wasm::npm()).args(["run", "check"]).current_dir(&package));
         }
-        let browser = std::env::var("CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".into());
-        if script != "test/node.test.mjs" && !crate::run::found(&browser) {
-            return self.skip(name, "needs Chromium at /usr/bin/chromium or where CHROMIUM says");
+        node_test(&package, script)
+    }
+
+    /// The page over the package: its types, its build, and a person's ways through it in a browser.
+    fn web_page(&mut self) -> Result<(), String> {
+        if let Some(why) = lacks_npm(&crate::wasm::package(), true) {
+            return self.skip("web page", &why);
         }
-        // What the native program answers is what the package must answer.
-        succeed(cargo().args(["build", "--release", "--package", "zen-edge"]))?;
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| crate::root().join("target"), PathBuf::from);
-        let program = target.join("release").join(format!("zen-edge{}", std::env::consts::EXE_SUFFIX));
-        succeed(
-            Command::new("node")
-                .args(["--experimental-wasm-relaxed-simd", "--test", "--test-timeout=600000", script])
-                .env("ZEN_EDGE_CLI", program)
-                .current_dir(&package),
-        )
+        let page = crate::root().join("web-demo");
+        for words in [&["ci"][..], &["run", "check"], &["run", "build"]] {
+            succeed(Command::new(crate::wasm::npm()).args(words).current_dir(&page))?;
+        }
+        node_test(&page, "test/page.test.mjs")
     }
 
     /// `cargo check` for a target that this machine is not.
@@ -286,6 +300,33 @@ impl Counts {
     }
 }
 
+/// What this machine lacks for the steps of the npm package and of the page.
+fn lacks_npm(package: &std::path::Path, browser: bool) -> Option<String> {
+    if !crate::run::found("node") || !crate::run::found(crate::wasm::npm()) {
+        return Some("needs Node.js with npm".into());
+    }
+    if !package.join("dist/index.js").exists() {
+        return Some("the package is not built: `cargo xtask wasm` does it".into());
+    }
+    let chromium = std::env::var("CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".into());
+    let lacks = browser && !crate::run::found(&chromium);
+    lacks.then(|| "needs Chromium at /usr/bin/chromium or where CHROMIUM says".into())
+}
+
+/// Runs a test of Node's own runner. What the native program answers is what the package must answer.
+fn node_test(folder: &std::path::Path, script: &str) -> Result<(), String> {
+    succeed(cargo().args(["build", "--release", "--package", "zen-edge"]))?;
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| crate::root().join("target"), PathBuf::from);
+    let program = target.join("release").join(format!("zen-edge{}", std::env::consts::EXE_SUFFIX));
+    succeed(
+        Command::new("node")
+            .args(["--experimental-wasm-relaxed-simd", "--test", "--test-timeout=600000", script])
+            .env("ZEN_EDGE_CLI", program)
+            .current_dir(folder),
+    )
+}
+
 /// What the README shows first: `cargo run --release -- route "…"` prints a task, a model and two more.
 fn first_words() -> Result<(), String> {
     let mut command = cargo();
@@ -303,7 +344,7 @@ fn first_words() -> Result<(), String> {
 }
 
 /// Sees to it that the standard library of `target` is installed; an error says why it is not.
-fn have_target(target: &str) -> Result<(), String> {
+pub fn have_target(target: &str) -> Result<(), String> {
     let installed = |sysroot: &str| {
         std::path::Path::new(sysroot.trim()).join("lib/rustlib").join(target).join("lib").is_dir()
     };

@@ -4,7 +4,7 @@
 //! in the order of their keys, the outcomes that wait, and last the SHA-256 of all that. A file that does not hold is not
 //! repaired: learning starts anew and [`FreshStart`] says why.
 
-use super::learner::{Row, User};
+use super::learner::{Row, Tally, User};
 use super::scale::{RAW, SETTLED, Scale};
 use super::{Arms, Bandit, BanditOptions, DIMENSIONS, OutcomeId, Pending, UserKey};
 use sha2::{Digest, Sha256};
@@ -90,16 +90,22 @@ impl Bandit {
             out.u64(user.observations);
             out.f64s(&[user.effective]);
             out.u64(user.last_used);
-            out.f64s(&user.precision);
-            out.f64s(&user.target);
+            out.f64s(&user.losses);
+            for belief in &user.beliefs {
+                out.f64s(&belief.precision);
+                out.f64s(&belief.target);
+            }
             out.u32(user.rows().count() as u32);
-            for (row, state) in user.rows() {
+            for (row, tally) in user.rows() {
                 out.u32(row as u32);
-                out.f32s(&state.covariance);
-                out.f32s(&state.quality);
-                out.f32s(&state.prior);
-                out.u64(state.pulls);
-                out.f64s(&[state.weight, state.sum]);
+                out.u64(tally.pulls);
+                out.f64s(&[tally.weight, tally.sum]);
+                // A row that has a tally has a state under each belief: both are made by its first reward.
+                for state in user.beliefs.iter().filter_map(|belief| belief.rows[row].as_deref()) {
+                    out.f32s(&state.covariance);
+                    out.f32s(&state.quality);
+                    out.f32s(&state.prior);
+                }
             }
         }
         out.u32(self.pending.len() as u32);
@@ -287,37 +293,34 @@ fn scale(input: &mut Reader) -> Option<Scale> {
     let [spread] = input.f64s()?;
     // Features are f32: neither a mean nor a sum of squares of these can be larger.
     let possible =
-        count <= SETTLED && spread >= 0.0 && spread < 1e85 && mean.iter().all(|x| x.abs() <= f32::MAX.into());
+        count <= SETTLED && (0.0..1e85).contains(&spread) && mean.iter().all(|x| x.abs() <= f32::MAX.into());
     possible.then_some(Scale { count, mean, spread })
 }
 
 fn user(input: &mut Reader, rows: usize) -> Option<(UserKey, User)> {
     let key = UserKey(input.array()?);
-    let observations = input.u64()?;
-    let [effective] = input.f64s()?;
-    let last_used = input.u64()?;
-    let (precision, target) = (input.f64s()?, input.f64s()?);
-    let mut states = Vec::new();
-    let mut next = 0;
+    let mut user = User { observations: input.u64()?, effective: input.f64()?, ..User::default() };
+    user.last_used = input.u64()?;
+    user.losses = input.f64s()?;
+    for belief in &mut user.beliefs {
+        belief.precision = input.f64s()?;
+        belief.target = input.f64s()?;
+        belief.rows.resize_with(rows, || None);
+    }
+    user.tallies.resize(rows, Tally::default());
     for _ in 0..input.u32()? {
         let row = input.u32()? as usize;
-        if row < next || row >= rows {
+        let tally = user.tallies.get_mut(row).filter(|tally| tally.pulls == 0)?;
+        *tally = Tally { pulls: input.u64()?, weight: input.f64()?, sum: input.f64()? };
+        if tally.pulls == 0 {
             return None;
         }
-        let state = Row {
-            covariance: input.f32s()?,
-            quality: input.f32s()?,
-            prior: input.f32s()?,
-            pulls: input.u64()?,
-            weight: input.f64()?,
-            sum: input.f64()?,
-        };
-        states.resize_with(row, || None);
-        states.push(Some(Box::new(state)));
-        next = row + 1;
+        for belief in &mut user.beliefs {
+            let state = Row { covariance: input.f32s()?, quality: input.f32s()?, prior: input.f32s()? };
+            belief.rows[row] = Some(Box::new(state));
+        }
     }
-    states.resize_with(rows, || None);
-    Some((key, User { rows: states, precision, target, observations, effective, last_used }))
+    Some((key, user))
 }
 
 fn outcome(input: &mut Reader, rows: usize) -> Option<Pending> {

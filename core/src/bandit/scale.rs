@@ -56,7 +56,7 @@ impl Scale {
         let mut z = [0.0; DIMENSIONS];
         z[0] = 1.0;
         let typical = (self.spread / f64::from(self.count.max(1))).sqrt();
-        if self.count < ENOUGH || !(typical > 0.0) {
+        if self.count < ENOUGH || typical == 0.0 {
             return z;
         }
         let mut length = 0.0;

@@ -107,7 +107,7 @@ fn the_walk_is_that_of_hanzo_router() {
 }
 
 #[test]
-fn a_policy_prefers_caps_and_defaults() {
+fn h17_a_policy_prefers_caps_and_defaults() {
     let policy = |text: &str| Policy::parse(text.as_bytes(), "policy").unwrap();
     let with = |text, task| {
         let decision = decide(&by_rules(task), &models(), &policy(text), &Limits::default(), &context());

@@ -235,7 +235,7 @@ fn a6_a_header_that_ends_names_what_it_was_reading() {
 
 /// A1, A2: sizes that overflow, counts of dimensions that are none.
 #[test]
-fn a1_sizes_that_overflow_are_refused() {
+fn a1_a2_sizes_that_overflow_are_refused() {
     let with =
         |dims: &[u64], type_id| Builder::empty().tensor_entry(b"w", dims, type_id, 0).data(&[0; 64]).build();
     let big = 1 << 33;

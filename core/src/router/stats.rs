@@ -158,7 +158,7 @@ mod tests {
         sum.merge(&counts);
         assert_eq!((sum.routed, sum.truncated, sum.sources[&Source::Rules]), (6, 2, 4));
         assert_eq!(sum.reasons["deadline"], 4);
-        assert_eq!(sum.fallback_rate(), Some(2.0 / 3.0));
+        assert_eq!(sum.fallback_rate(), Some(1.0 - 2.0 / 6.0));
         assert_eq!(Counts::default().fallback_rate(), None);
         // Every figure is added: what merges with nothing stays, what nothing merges with becomes it.
         let json = serde_json::json!({

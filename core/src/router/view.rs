@@ -2,7 +2,7 @@
 
 use super::{BackendInfo, Outcome, Router};
 use crate::bandit::OutcomeId;
-use crate::decision::{Candidate, Confidence, LAMBDA, Limits, MU, Route, Source};
+use crate::decision::{Candidate, Confidence, LAMBDA, Limits, MU, Route, Source, softmax};
 use serde::Serialize;
 
 /// The answer to one prompt. Its fields are the JSON of `zen-edge route --json`: part of the interface, described in
@@ -112,7 +112,7 @@ impl View {
         let tasks = outcome.logits.map(|logits| {
             let config = router.config();
             let temperature = config.temperature.task.unwrap_or(1.0);
-            let shares = softmax(&logits.task, temperature);
+            let shares = softmax(&logits.task, temperature).into_iter().map(|share| share as f32);
             let rows = config.tasks.iter().zip(logits.task).zip(shares);
             let mut tasks: Vec<Scored> = rows
                 .map(|((task, logit), probability)| Scored {
@@ -158,13 +158,4 @@ impl View {
             backend: outcome.reading.backend,
         }
     }
-}
-
-/// The softmax of `logits` divided by `temperature`.
-fn softmax(logits: &[f32], temperature: f32) -> Vec<f32> {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let shares: Vec<f64> =
-        logits.iter().map(|x| (f64::from(x - most) / f64::from(temperature)).exp()).collect();
-    let sum: f64 = shares.iter().sum();
-    shares.iter().map(|share| (share / sum) as f32).collect()
 }

@@ -95,17 +95,11 @@ impl<S: ShortDot> Dot<S> for Shorts {
         unsafe {
             let mut int = [[S::i_splat(0); T]; 2];
             for at in (0..QUADS).step_by(STEPS) {
-                let mut short = [[S::s_zero(); T]; 2];
-                for i in at..at + STEPS {
-                    let w = w.add(4 * PANEL_ROWS * i);
-                    let w = [S::i_load(w), S::i_load(w.add(4 * LANES))];
-                    for t in 0..T {
-                        let a = S::i_splat(a[t].add(4 * i).cast::<i32>().read_unaligned());
-                        for r in 0..2 {
-                            short[r][t] = S::s_dot(short[r][t], w[r], a);
-                        }
-                    }
+                let mut from = a;
+                for from in &mut from {
+                    *from = from.add(4 * at);
                 }
+                let short = S::s_sums::<STEPS, T>(w.add(4 * PANEL_ROWS * at), from);
                 let scale = scale.add(at * SUBS / QUADS * PANEL_ROWS);
                 for r in 0..2 {
                     let scale = S::i_load(scale.add(LANES * r).cast());
@@ -255,15 +249,26 @@ impl<S: Simd> Dot<S> for Words {
         // SAFETY: as the caller gives it.
         unsafe {
             let mut int = [[S::i_splat(0); T]; 2];
-            for i in 0..PAIRS {
-                let w = w.add(4 * PANEL_ROWS * i);
-                let w = [S::i_load(w), S::i_load(w.add(4 * LANES))];
+            let (mut w, mut a) = (w, a);
+            // A loop that stays one: unrolled into one block of code, all loads came first and everything spilled (half the
+            // speed). A number of turns that LLVM cannot know keeps it; V8 unrolls it well.
+            let turns = core::hint::black_box(1u32 << (PAIRS - 1));
+            let mut left = turns;
+            loop {
+                let rows = [S::i_load(w), S::i_load(w.add(4 * LANES))];
                 for t in 0..T {
-                    let a = S::i_splat(a[t].add(2 * i).cast::<i32>().read_unaligned());
+                    let a = S::i_splat(a[t].cast::<i32>().read_unaligned());
                     for r in 0..2 {
-                        let dot = S::i_dot16(w[r], a);
-                        int[r][t] = if i == 0 { dot } else { S::i_add(int[r][t], dot) };
+                        int[r][t] = S::i_add(int[r][t], S::i_dot16(rows[r], a));
                     }
+                }
+                left >>= 1;
+                if left == 0 {
+                    break;
+                }
+                w = w.add(4 * PANEL_ROWS);
+                for t in 0..T {
+                    a[t] = a[t].add(2);
                 }
             }
             floats::<S, T>(int)

@@ -157,6 +157,28 @@ pub(crate) trait ShortDot: Simd {
     ///
     /// The caller widens before 16 bits can overflow: after 8 calls for `w` ≤ 15, 4 for ≤ 31, 2 for ≤ 63 (|a| ≤ 127).
     unsafe fn s_dot(acc: Self::Short, w: Self::I, a: Self::I) -> Self::Short;
+    /// The products of `STEPS` steps of four columns, of 16 rows and `T` tokens. `w` is part of a panel's block.
+    #[inline(always)]
+    unsafe fn s_sums<const STEPS: usize, const T: usize>(
+        w: *const u8,
+        a: [*const i8; T],
+    ) -> [[Self::Short; T]; 2] {
+        // SAFETY: as the caller gives it.
+        unsafe {
+            let mut short = [[Self::s_zero(); T]; 2];
+            for i in 0..STEPS {
+                let w = w.add(2 * VECTOR * i);
+                let w = [Self::i_load(w), Self::i_load(w.add(VECTOR))];
+                for t in 0..T {
+                    let a = Self::i_splat(a[t].add(4 * i).cast::<i32>().read_unaligned());
+                    for r in 0..2 {
+                        short[r][t] = Self::s_dot(short[r][t], w[r], a);
+                    }
+                }
+            }
+            short
+        }
+    }
     /// The sums of each lane times its scale, which stands twice in the lane of `scale`, as two 16-bit halves.
     unsafe fn s_widen(acc: Self::Short, scale: Self::I) -> Self::I;
 }

@@ -232,6 +232,38 @@ impl ShortDot for Relaxed {
         zip(acc, products, |acc, products| i16x8_add(acc, products))
     }
     #[inline(always)]
+    unsafe fn s_sums<const STEPS: usize, const T: usize>(
+        mut w: *const u8,
+        mut a: [*const i8; T],
+    ) -> [[Self::Short; T]; 2] {
+        // SAFETY: as the caller gives it.
+        unsafe {
+            let mut short = [[Self::s_zero(); T]; 2];
+            // A loop that stays one: unrolled into one block of code, all loads came first and everything spilled (half the
+            // speed). A number of turns that LLVM cannot know keeps it; V8 unrolls it well.
+            let turns = core::hint::black_box(1u32 << (STEPS - 1));
+            let mut left = turns;
+            loop {
+                let rows = [Self::i_load(w), Self::i_load(w.add(32))];
+                for t in 0..T {
+                    let a = Self::i_splat(a[t].cast::<i32>().read_unaligned());
+                    for r in 0..2 {
+                        short[r][t] = Self::s_dot(short[r][t], rows[r], a);
+                    }
+                }
+                left >>= 1;
+                if left == 0 {
+                    break;
+                }
+                w = w.add(64);
+                for t in 0..T {
+                    a[t] = a[t].add(4);
+                }
+            }
+            short
+        }
+    }
+    #[inline(always)]
     unsafe fn s_widen(acc: Self::Short, scale: Self::I) -> Self::I {
         zip(acc, scale, |acc, scale| i32x4_dot_i16x8(acc, scale))
     }

@@ -51,6 +51,15 @@ pub const SELFTEST: &[u8] = include_bytes!("../selftest.json");
 /// The pack's name, as `base` in the config has it.
 pub const NAME: &str = "zen-edge-default";
 
+/// The snippets of docs/rust.md and docs/learning.md.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/rust.md")]
+    mod rust {}
+    #[doc = include_str!("../../../docs/learning.md")]
+    mod learning {}
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
