@@ -79,10 +79,9 @@ export function pick(
       hints.push("This engine has no shared memory, so one thread runs.");
     }
   }
-  const base = relaxed && builds.includes("relaxed-simd") ? "relaxed-simd" : "simd128";
-  if (n > 1 && !builds.includes(`${base}-threads`)) {
-    hints.push("This copy of the package was built without threads, so one runs.");
-    n = 1;
-  }
-  return { build: n > 1 ? `${base}-threads` : base, threads: n, hints };
+  const bases = relaxed ? (["relaxed-simd", "simd128"] as const) : (["simd128"] as const);
+  const threaded = bases.map((base) => `${base}-threads` as const).find((build) => builds.includes(build));
+  if (n > 1 && threaded) return { build: threaded, threads: n, hints };
+  if (n > 1) hints.push("This copy of the package was built without threads, so one runs.");
+  return { build: bases.find((base) => builds.includes(base)) ?? "simd128", threads: 1, hints };
 }

@@ -338,6 +338,8 @@ export class Host {
     const maximum = Math.min(MOST, size === null ? UNKNOWN : size + BESIDE) / PAGE;
     const memory = new WebAssembly.Memory({ initial: 256, maximum: Math.ceil(maximum), shared: true });
     this.memory = made.initSync({ module, memory, thread_stack_size: 1 << 20 }).memory;
+    // The pool first: each worker takes one of its threads.
+    made.prepare_pool?.(threads - 1);
     const starts = Array.from({ length: threads - 1 }, () => this.platform.thread(build, module, memory));
     const started = await Promise.allSettled(starts);
     const ready = started.filter((one) => one.status === "fulfilled").length;

@@ -187,7 +187,7 @@ test("f1_an_interrupted_download_is_gone_on_with_by_range_and_never_used_before_
   // Broken for good: a code, a part that is listed and not used, and the next visit goes on from it.
   const url = `${site.origin}/dist/pack/model.gguf?b`;
   let first = true;
-  site.faults["/dist/pack/model.gguf"] = () => ({ breakAfter: first ? ((first = false), 200_000) : 0 });
+  site.faults["/dist/pack/model.gguf"] = () => ({ breakAfter: first ? ((first = false), 1_000_000) : 0 });
   const broken = await once(tab, { model: url, heads: "default" });
   assert.equal(broken.code, "network", JSON.stringify(broken));
   const part = (await tab.evaluate(() => zen.storage.list())).find((f) => f.url?.endsWith("?b"));
