@@ -56,7 +56,8 @@ fn hashes(model: &str, gguf: &Gguf, prompts: &[(&str, Vec<u32>)]) -> Vec<Value> 
     let mut hashes: Vec<Option<String>> = vec![None; prompts.len()];
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
         for threads in [1, 2] {
-            let options = BackboneOptions { isa: Some(isa), threads: Some(threads), chunk: None };
+            let options =
+                BackboneOptions { isa: Some(isa), threads: Some(threads), ..BackboneOptions::default() };
             let backbone = Backbone::load(gguf, &options).unwrap_or_else(|e| panic!("{model}: {e}"));
             for ((name, ids), first) in prompts.iter().zip(&mut hashes) {
                 for &(chunk, _) in runs(ids.len()).iter().filter(|run| run.1 == threads) {
@@ -105,7 +106,7 @@ fn the_default_pack_gives_the_stored_bits() {
         catalog: Some(Part::new("catalog.yaml", files::CATALOG)),
         policy: None,
     };
-    let options = RouterOptions { isa: None, threads: Some(1), cache_bytes: Some(0), clock: None };
+    let options = RouterOptions { threads: Some(1), cache_bytes: Some(0), ..RouterOptions::default() };
     let router = Router::load(&pack, &options).unwrap_or_else(|e| panic!("{e}"));
     let prompts: Vec<_> = PROMPTS
         .into_iter()
