@@ -167,7 +167,9 @@ async function fetchFile(
         if (etag && !etag.startsWith("W/")) headers["If-Range"] = etag;
       }
       try {
-        response = await fetch(spec.url, { headers, signal: call.signal, cache: have > 0 ? "no-store" : "default" });
+        // What we store need not lie in the browser's cache too; and a part of it there would answer for the rest.
+        const cache = opfs || have > 0 ? "no-store" : "default";
+        response = await fetch(spec.url, { headers, signal: call.signal, cache });
       } catch (error) {
         if (call.signal.aborted) throw aborted(call.signal);
         if (++failures > RETRIES || have === 0) {

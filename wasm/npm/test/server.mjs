@@ -15,10 +15,10 @@ const TYPES = {
 /**
  * Serves `folders` (`{ "/prefix/": folder }`) at a free port. What may be set at any time on the result:
  * `headers` (on everything), `faults` (`{ "/path": (served) => fault }`, where a fault is
- * `{ breakAfter: bytes }`, `{ flip: offset }`, `{ status }`, `{ noRange: true }`, or nothing), and `log` (each request).
+ * `{ breakAfter: bytes }`, `{ flip: offset }`, `{ status }`, `{ noRange: true }`, or nothing), `version` (a part of every ETag), and `log` (each request).
  */
 export async function serve(folders) {
-  const site = { headers: {}, faults: {}, log: [], pages: {} };
+  const site = { headers: {}, faults: {}, log: [], pages: {}, version: "" };
   const served = new Map();
   const server = createServer((request, response) => {
     const url = new URL(request.url, "http://localhost");
@@ -41,7 +41,7 @@ export async function serve(folders) {
       body[fault.flip] ^= 1;
     }
     const { size, mtimeMs } = fs.statSync(file);
-    const etag = `"${size.toString(16)}-${Math.floor(mtimeMs).toString(16)}"`;
+    const etag = `"${size.toString(16)}-${Math.floor(mtimeMs).toString(16)}${site.version}"`;
     response.setHeader("etag", etag);
     response.setHeader("content-type", TYPES[path.extname(file)] ?? "application/octet-stream");
     response.setHeader("cache-control", "no-cache");
@@ -56,7 +56,8 @@ export async function serve(folders) {
     }
     response.setHeader("content-length", body.length - from);
     if (fault.breakAfter !== undefined) {
-      response.write(body.subarray(from, from + fault.breakAfter), () => setTimeout(() => request.socket.destroy(), 30));
+      // What the page has not read when the connection breaks is lost to it: it gets the time.
+      response.write(body.subarray(from, from + fault.breakAfter), () => setTimeout(() => request.socket.destroy(), 2000));
       return;
     }
     response.end(body.subarray(from));
