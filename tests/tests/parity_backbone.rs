@@ -108,7 +108,7 @@ fn prompts() -> Vec<Vec<u32>> {
 }
 
 #[test]
-fn c7_any_chunk_size_gives_the_same_bits() {
+fn c7_i25_any_chunk_size_gives_the_same_bits() {
     let prompts = prompts();
     for (name, model) in models("c7_any_chunk_size_gives_the_same_bits") {
         let backbone = model(None, 1);

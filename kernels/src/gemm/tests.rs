@@ -132,7 +132,7 @@ fn c15_extreme_blocks_do_not_overflow() {
 }
 
 #[test]
-fn products_of_one_input_run_together() {
+fn c13_products_of_one_input_run_together_on_odd_rows() {
     let mut random = Random::new(3);
     let (a, b) = (
         random_matrix(&mut random, BlockType::Q4K, 40, 256),

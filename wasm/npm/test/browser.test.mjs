@@ -94,7 +94,7 @@ for (const build of built) {
   });
 }
 
-test("e5_without_isolation_one_thread_runs_and_says_what_headers_would_give", async (t) => {
+test("e5_i17_without_isolation_one_thread_runs_and_says_what_headers_would_give", async (t) => {
   const { tab } = await page(t);
   const { value } = await once(tab, { threads: 2 });
   assert.equal(value.about.threads, 1);
@@ -114,7 +114,7 @@ test("e7_without_relaxed_simd_the_other_build_is_picked_and_without_simd_a_code_
   assert.equal((await once(old.tab)).code, "no_simd");
 });
 
-test("e3_threads_that_do_not_start_leave_one_that_does", { skip: !built.includes("simd128-threads") && "no build with threads" }, async (t) => {
+test("e3_i15_threads_that_do_not_start_leave_one_that_does", { skip: !built.includes("simd128-threads") && "no build with threads" }, async (t) => {
   // The page's workers get a script that cannot start others.
   const { tab, site } = await page(t, { isolated: true });
   site.pages["/dist/worker.js"] = `self.Worker = class { constructor() { throw new Error("refused"); } };\n${fs.readFileSync(path.join(dist, "worker.js"), "utf8")}`;
@@ -123,7 +123,7 @@ test("e3_threads_that_do_not_start_leave_one_that_does", { skip: !built.includes
   assert.match(value.about.warnings.join(), /one thread runs/);
 });
 
-test("a content security policy with wasm-unsafe-eval alone is enough, and without it a code says so", async (t) => {
+test("i22_a content security policy with wasm-unsafe-eval alone is enough, and without it a code says so", async (t) => {
   const policy = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'";
   const { tab } = await page(t, { headers: { "content-security-policy": policy } });
   assert.equal((await once(tab)).value?.outcome.task, TASK);
@@ -171,7 +171,7 @@ test("an abort ends a long prompt in the middle, the next is answered, and the p
   assert.ok(result.p95 < 16, `the page's timers were ${result.p95} ms apart`);
 });
 
-test("f1_an_interrupted_download_is_gone_on_with_by_range_and_never_used_before_it_is_whole", async (t) => {
+test("f1_i1_i19_an_interrupted_download_is_gone_on_with_by_range_and_never_used_before_it_is_whole", async (t) => {
   const { tab, site } = await page(t);
   const size = fs.statSync(MODEL).size;
   // Twice broken within one load: mended there.
@@ -295,7 +295,7 @@ test("a second visit needs no network but for the package's own scripts", async 
   t.diagnostic(`loaded from storage in ${value.about.load_ms.toFixed(0)} ms`);
 });
 
-test("e9_a_full_or_absent_storage_leaves_memory_with_a_warning", async (t) => {
+test("e9_i21_a_full_or_absent_storage_leaves_memory_with_a_warning", async (t) => {
   const { tab, site } = await page(t);
   // The worker meets a storage with too little room.
   const worker = fs.readFileSync(path.join(dist, "worker.js"), "utf8");
@@ -414,7 +414,7 @@ test("an abort of loading ends it, and the next load goes on from what has come"
   assert.equal((await once(tab, { model: url, heads: "default" })).value?.outcome.task, TASK);
 });
 
-test("twenty loads and closes leave memory flat", async (t) => {
+test("i12_twenty loads and closes leave memory flat", async (t) => {
   const { tab, context } = await page(t);
   const session = await context.newCDPSession(tab);
   const used = async () => {

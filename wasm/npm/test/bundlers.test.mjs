@@ -51,13 +51,13 @@ async function runs(t, folders) {
   assert.equal(await page.title(), native().routes[1].task);
 }
 
-test("vite", { skip: whole }, async (t) => {
+test("i23_vite", { skip: whole }, async (t) => {
   const out = path.join(folder, "vite");
   await vite.build({ root: folder, configFile: false, logLevel: "error", build: { outDir: out, target: "es2022" } });
   await runs(t, { "/": out });
 });
 
-test("webpack", { skip: whole }, async (t) => {
+test("i23_webpack", { skip: whole }, async (t) => {
   const out = path.join(folder, "webpack");
   const stats = await new Promise((resolve, reject) => {
     const config = { mode: "production", context: folder, entry: "./app.js", output: { path: out, filename: "app.js" } };
