@@ -20,6 +20,9 @@ pub struct Args {
     /// A test or a target that cannot run here is a failure, not a skip.
     #[arg(long)]
     no_skip: bool,
+    /// Also on the processors and in the builds whose paths another step runs.
+    #[arg(long)]
+    thorough: bool,
     /// Only the steps whose name contains this word.
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
@@ -110,7 +113,7 @@ pub fn run(args: &Args) -> Result<(), String> {
         });
     }
     for place in elsewhere::ALL {
-        if wanted(place.name) {
+        if wanted(place.name) && (args.thorough || args.only.is_some() || !place.thorough) {
             session.step(place.name, |session| match place.lacks() {
                 Some(why) => session.skip(place.name, &why),
                 None => place.run(),

@@ -13,6 +13,9 @@ pub struct Args {
     /// Only builds whose name contains this word.
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
+    /// The simplest build alone, and not optimised as far as it goes: enough for the tests of everything around it.
+    #[arg(long)]
+    quick: bool,
     /// A missing nightly compiler is a failure, not a skip.
     #[arg(long)]
     no_skip: bool,
@@ -73,6 +76,11 @@ pub fn run(args: &Args) -> Result<(), String> {
         if args.only.as_ref().is_some_and(|word| !build.name.contains(word.as_str())) {
             continue;
         }
+        if args.quick && build.name != BUILDS[0].name {
+            // An older one would not be of these sources.
+            let _ = std::fs::remove_file(made.join(format!("{}.wasm", build.name)));
+            continue;
+        }
         if let (true, Err(why)) = (build.threads, &nightly) {
             eprintln!("SKIPPED {}: {why}", build.name);
             // An older one would not be of these sources.
@@ -80,7 +88,7 @@ pub fn run(args: &Args) -> Result<(), String> {
             continue;
         }
         eprintln!("==> {}", build.name);
-        make(build, &made)?;
+        make(build, &made, args.quick)?;
     }
     let mut large = Vec::new();
     println!("{:<22} {:>12} {:>12}", "build", "bytes", "gzip");
@@ -89,7 +97,7 @@ pub fn run(args: &Args) -> Result<(), String> {
         let Ok(bytes) = std::fs::read(&file) else { continue };
         let packed = packed(&file)?;
         println!("{:<22} {:>12} {packed:>12}", build.name, bytes.len());
-        if packed > MOST {
+        if packed > MOST && !args.quick {
             large.push(build.name);
         }
     }
@@ -113,7 +121,7 @@ fn has_nightly() -> Result<(), String> {
     }
 }
 
-fn make(build: &Build, made: &Path) -> Result<(), String> {
+fn make(build: &Build, made: &Path, quick: bool) -> Result<(), String> {
     // Features are in the flags and not in the names of cargo's folders: each build has a folder of its own.
     let target = target_folder().join("wasm-builds").join(build.name);
     let mut features = vec!["+simd128"];
@@ -139,6 +147,9 @@ fn make(build: &Build, made: &Path) -> Result<(), String> {
     };
     command.args(["--package", "zen-edge-wasm", "--profile", "wasm", "--target", "wasm32-unknown-unknown"]);
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}")).env_remove("RUSTFLAGS");
+    if quick {
+        command.args(["--config", "profile.wasm.lto=\"thin\"", "--config", "profile.wasm.codegen-units=16"]);
+    }
     succeed(command.arg("--target-dir").arg(&target))?;
 
     let module = target.join("wasm32-unknown-unknown/wasm/zen_edge_wasm.wasm");
@@ -153,7 +164,12 @@ fn make(build: &Build, made: &Path) -> Result<(), String> {
     let (from, to) =
         (made.join(format!("{}_bg.wasm", build.name)), made.join(format!("{}.wasm", build.name)));
     let mut command = Command::new("node");
-    command.arg(optimiser).args(["-O3", "--enable-simd", "--enable-bulk-memory", "--enable-sign-ext"]);
+    command.arg(optimiser).args([
+        if quick { "-O1" } else { "-O3" },
+        "--enable-simd",
+        "--enable-bulk-memory",
+        "--enable-sign-ext",
+    ]);
     command.args(["--enable-nontrapping-float-to-int", "--enable-mutable-globals"]);
     command.args(["--enable-reference-types", "--enable-multivalue"]);
     if build.relaxed {
