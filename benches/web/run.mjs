@@ -142,6 +142,49 @@ for (const [i, engine] of engines.entries()) {
   console.error(`${engine.name}, ${engine.threads} threads: cold ${engine.cold.toFixed(0)} ms, stored ${engine.stored.toFixed(0)} ms, first ${engine.first.toFixed(0)} ms`);
 }
 
+const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
+
+/** Writes what is known after so many rounds: a run that is cut short leaves a record too. */
+function record(done) {
+  const result = {
+    date: new Date().toISOString().slice(0, 10),
+    machine: { cpu: os.cpus()[0]?.model, threads: hardware },
+    browser: engines[0]?.browser.version(),
+    model: { file: path.basename(args.model), bytes: fs.statSync(args.model).size },
+    rounds: done,
+    engines: engines.map(({ name, threads, about, cold, stored, first, loaded, peak, times }) => ({
+      name,
+      threads,
+      build: about.build,
+      load_cold_ms: cold,
+      load_stored_ms: stored,
+      first_64_tokens_ms: first,
+      memory_loaded: loaded,
+      memory_peak: peak,
+      engine_memory: about.memory,
+      times,
+      median_ms: Object.fromEntries(sizes.map((n) => [n, median(times[n].map((t) => t.ms))])),
+      tokens_per_second: Object.fromEntries(sizes.map((n) => [n, median(times[n].map((t) => (1000 * t.tokens) / t.ms))])),
+    })),
+  };
+  fs.writeFileSync(args.out, `${JSON.stringify(result, null, 1)}\n`);
+
+  const mb = (bytes) => `${Math.round(bytes / 1e6)}`;
+  const lines = [
+    "# Prefill in a browser",
+    "",
+    `${result.date}, ${result.machine.cpu}, ${hardware} threads, headless Chromium ${result.browser}; ${result.model.file} (${mb(result.model.bytes)} MB); medians of ${done} interleaved rounds. Written by benches/web/run.mjs; the raw times are in the JSON beside.`,
+    "",
+    `| engine | threads | ${sizes.map((n) => `tok/s at ${n}`).join(" | ")} | load cold, s | from storage, s | renderer's memory, peak, MB |`,
+    `|---|---|${sizes.map(() => "---").join("|")}|---|---|---|`,
+    ...result.engines.map((e) => `| ${e.name} | ${e.threads} | ${sizes.map((n) => e.tokens_per_second[n].toFixed(1)).join(" | ")} | ${(e.load_cold_ms / 1e3).toFixed(1)} | ${(e.load_stored_ms / 1e3).toFixed(1)} | ${mb(e.memory_peak)} |`),
+    "",
+  ];
+  fs.writeFileSync(args.out.replace(/\.json$/, ".md"), lines.join("\n"));
+  return lines.join("\n");
+}
+
+let text = "";
 for (let round = 0; round < rounds; round++) {
   for (const n of sizes) {
     for (const engine of engines) {
@@ -151,45 +194,10 @@ for (let round = 0; round < rounds; round++) {
       engine.times[n].push({ ms, tokens: tokens ?? n });
     }
   }
+  text = record(round + 1);
   console.error(`round ${round + 1} of ${rounds}`);
 }
 
-const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
-const result = {
-  date: new Date().toISOString().slice(0, 10),
-  machine: { cpu: os.cpus()[0]?.model, threads: hardware },
-  browser: engines[0]?.browser.version(),
-  model: { file: path.basename(args.model), bytes: fs.statSync(args.model).size },
-  rounds,
-  engines: engines.map(({ name, threads, about, cold, stored, first, loaded, peak, times }) => ({
-    name,
-    threads,
-    build: about.build,
-    load_cold_ms: cold,
-    load_stored_ms: stored,
-    first_64_tokens_ms: first,
-    memory_loaded: loaded,
-    memory_peak: peak,
-    engine_memory: about.memory,
-    times,
-    median_ms: Object.fromEntries(sizes.map((n) => [n, median(times[n].map((t) => t.ms))])),
-    tokens_per_second: Object.fromEntries(sizes.map((n) => [n, median(times[n].map((t) => (1000 * t.tokens) / t.ms))])),
-  })),
-};
 for (const engine of engines) await engine.browser.close();
 await site.stop();
-fs.writeFileSync(args.out, `${JSON.stringify(result, null, 1)}\n`);
-
-const mb = (bytes) => `${Math.round(bytes / 1e6)}`;
-const lines = [
-  "# Prefill in a browser",
-  "",
-  `${result.date}, ${result.machine.cpu}, ${hardware} threads, headless Chromium ${result.browser}; ${result.model.file} (${mb(result.model.bytes)} MB); medians of ${rounds} interleaved rounds. Written by benches/web/run.mjs; the raw times are in the JSON beside.`,
-  "",
-  `| engine | threads | ${sizes.map((n) => `tok/s at ${n}`).join(" | ")} | load cold, s | from storage, s | renderer's memory, peak, MB |`,
-  `|---|---|${sizes.map(() => "---").join("|")}|---|---|---|`,
-  ...result.engines.map((e) => `| ${e.name} | ${e.threads} | ${sizes.map((n) => e.tokens_per_second[n].toFixed(1)).join(" | ")} | ${(e.load_cold_ms / 1e3).toFixed(1)} | ${(e.load_stored_ms / 1e3).toFixed(1)} | ${mb(e.memory_peak)} |`),
-  "",
-];
-fs.writeFileSync(args.out.replace(/\.json$/, ".md"), lines.join("\n"));
-console.log(lines.join("\n"));
+console.log(text);
