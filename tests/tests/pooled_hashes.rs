@@ -10,10 +10,9 @@ use std::sync::Arc;
 use zen_edge_core::backbone::{Backbone, BackboneOptions};
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::gguf::testing::Builder;
-use zen_edge_core::pack::{Pack, Part};
 use zen_edge_core::router::{Router, RouterOptions};
 use zen_edge_core::source::Memory;
-use zen_edge_default_pack as files;
+use zen_edge_default_pack::pack;
 use zen_edge_kernels::format::BlockType;
 use zen_edge_kernels::isa::Isa;
 
@@ -99,15 +98,8 @@ fn compare(suite: &str, found: Vec<Value>) {
 
 #[test]
 fn the_default_pack_gives_the_stored_bits() {
-    let pack = Pack {
-        model: Arc::new(Memory::new("default pack", files::MODEL)),
-        heads: Arc::new(Memory::new("default heads", files::HEADS)),
-        config: Part::new("router_config.json", files::CONFIG),
-        catalog: Some(Part::new("catalog.yaml", files::CATALOG)),
-        policy: None,
-    };
     let options = RouterOptions { threads: Some(1), cache_bytes: Some(0), ..RouterOptions::default() };
-    let router = Router::load(&pack, &options).unwrap_or_else(|e| panic!("{e}"));
+    let router = Router::load(&pack(), &options).unwrap_or_else(|e| panic!("{e}"));
     let prompts: Vec<_> = PROMPTS
         .into_iter()
         .map(|(name, text, cut)| {

@@ -4,10 +4,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
-use zen_edge_core::pack::{Pack, Part};
 use zen_edge_core::router::{Request, Router, RouterOptions};
-use zen_edge_core::source::Memory;
 use zen_edge_default_pack as files;
 use zen_edge_tests::{root, shared};
 
@@ -92,14 +89,7 @@ impl Prompt {
 
 /// Both files.
 pub fn load_all() -> [Data; 2] {
-    let pack = Pack {
-        model: Arc::new(Memory::new("default pack", files::MODEL)),
-        heads: Arc::new(Memory::new("default heads", files::HEADS)),
-        config: Part::new("router_config.json", files::CONFIG),
-        catalog: Some(Part::new("catalog.yaml", files::CATALOG)),
-        policy: None,
-    };
-    let router = Router::load(&pack, &RouterOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    let router = Router::load(&files::pack(), &RouterOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     ["llmrouter", "routellm"].map(|name| load(name, &router))
 }
 
