@@ -12,7 +12,7 @@ use zen_edge_core::gguf::Gguf;
 use zen_edge_core::gguf::testing::Builder;
 use zen_edge_core::router::{Router, RouterOptions};
 use zen_edge_core::source::Memory;
-use zen_edge_default_pack::pack;
+use zen_edge_default_pack as default_pack;
 use zen_edge_kernels::format::BlockType;
 use zen_edge_kernels::isa::Isa;
 
@@ -98,8 +98,9 @@ fn compare(suite: &str, found: Vec<Value>) {
 
 #[test]
 fn the_default_pack_gives_the_stored_bits() {
+    let pack = default_pack::pack();
     let options = RouterOptions { threads: Some(1), cache_bytes: Some(0), ..RouterOptions::default() };
-    let router = Router::load(&pack(), &options).unwrap_or_else(|e| panic!("{e}"));
+    let router = Router::load(&pack, &options).unwrap_or_else(|e| panic!("{e}"));
     let prompts: Vec<_> = PROMPTS
         .into_iter()
         .map(|(name, text, cut)| {
