@@ -19,9 +19,9 @@ const PROMPTS: [&str; 6] = [
     "Translate 'good morning' into Japanese.",
 ];
 
-/// The user's own taste: this model is always right for them, all others are not.
+/// The user's own taste: this model, which the head seldom picks, is always right for them; all others are not.
 fn taste(model: &str) -> f64 {
-    if model == "llama3-chatqa-1.5-8b" { 1.0 } else { 0.1 }
+    if model == "mixtral-8x7b-instruct-v0.1" { 1.0 } else { 0.1 }
 }
 
 fn teach(router: &Router, user: &str, rounds: usize) -> f64 {
@@ -57,10 +57,10 @@ fn rewards_of_one_user_move_their_choice_and_nobody_elses() {
         other.model()
     );
     // A limit goes before what was learned.
-    let limits = Limits { exclude: vec!["llama3-chatqa-1.5-8b".into()], ..Limits::default() };
+    let limits = Limits { exclude: vec!["mixtral-8x7b-instruct-v0.1".into()], ..Limits::default() };
     let limited =
         router.route(PROMPTS[0], &Request { user: Some("ann"), limits, ..Request::default() }).unwrap();
-    assert_ne!(limited.model(), Some("llama3-chatqa-1.5-8b"));
+    assert_ne!(limited.model(), Some("mixtral-8x7b-instruct-v0.1"));
     assert!(router.forget_user("ann") && !router.forget_user("ann"));
     assert_eq!(router.user("ann"), None);
 }

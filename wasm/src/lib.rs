@@ -1,7 +1,7 @@
 //! Zen Edge in a browser: what the npm package `zen-edge` (npm/) calls, and nothing but conversion. Words and figures
 //! cross as the JSON of the command line, vectors as typed arrays, files through an object with a `read` method.
 //!
-//! Everything here runs in one worker. A call that takes long is a [`Job`]: the worker makes it in slices and looks at
+//! Everything here runs in one worker. A call that takes long is a `Job`: the worker makes it in slices and looks at
 //! its messages in between.
 
 #![cfg(target_family = "wasm")]
