@@ -93,7 +93,8 @@ pub fn decide(
         .enumerate()
         .map(|(i, card)| {
             let row = learned.as_ref().ok().and_then(|reading| reading.cards[i]);
-            let quality = card.quality.or(row.map(|row| row.quality));
+            // Never a bandit's estimate: it is raised by what is not known, and a limit is no place for hope.
+            let quality = card.quality.or(row.map(|row| row.probability));
             let why_not = situation.check(i, card, quality);
             Candidate {
                 model: card.id.clone(),

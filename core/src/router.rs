@@ -376,23 +376,23 @@ impl Router {
         draft: bool,
     ) -> Result<Outcome, BackboneError> {
         let outcome = match read {
-            Err(Missed::Backbone(error)) => {
-                self.counts.with(|counts| match error {
-                    BackboneError::Cancelled => counts.cancelled += 1,
-                    _ => counts.failed += 1,
-                });
-                return Err(error);
-            }
+            Err(Missed::Backbone(error)) => Err(error),
             Err(Missed::Unread(absent)) => {
                 let decision = self.decide(prompt, request, None, Err(absent));
                 let decision = self.converse(decision, request, draft);
                 let timings = Timings { heads: self.clock.now().saturating_sub(start), ..Timings::default() };
-                Outcome { id: None, decision, logits: None, reading: self.reading(0, timings) }
+                Ok(Outcome { id: None, decision, logits: None, reading: self.reading(0, timings) })
             }
-            Ok(embedding) => self.judge(prompt, request, embedding, draft)?,
+            Ok(embedding) => self.judge(prompt, request, embedding, draft),
         };
-        self.counts.decided(&outcome.decision);
-        Ok(outcome)
+        // A text that is still being typed is no prompt yet: ten keys are not ten decisions.
+        match &outcome {
+            _ if draft => {}
+            Ok(outcome) => self.counts.decided(&outcome.decision),
+            Err(BackboneError::Cancelled) => self.counts.with(|counts| counts.cancelled += 1),
+            Err(_) => self.counts.with(|counts| counts.failed += 1),
+        }
+        outcome
     }
 
     /// From a vector to an outcome.

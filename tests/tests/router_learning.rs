@@ -66,6 +66,21 @@ fn rewards_of_one_user_move_their_choice_and_nobody_elses() {
 }
 
 #[test]
+fn a_floor_of_quality_is_held_against_the_head_and_not_against_what_exploration_hopes() {
+    let router = load();
+    let chosen = |user| {
+        let limits = Limits { min_quality: Some(0.1), ..Limits::default() };
+        let outcome = router.route(PROMPTS[1], &Request { user, limits, ..Request::default() }).unwrap();
+        outcome.decision.candidates.iter().filter(|c| c.feasible).map(|c| c.model.clone()).collect::<Vec<_>>()
+    };
+    let (mut without, mut with) = (chosen(None), chosen(Some("u")));
+    without.sort();
+    with.sort();
+    assert!(!without.is_empty() && without.len() < 11, "{without:?}");
+    assert_eq!(with, without);
+}
+
+#[test]
 fn an_untrained_row_is_not_taken_however_it_is_rewarded() {
     let router = load();
     for prompt in PROMPTS.iter().cycle().take(60) {

@@ -101,7 +101,9 @@ fn typing_reads_what_is_new_and_leaves_no_trace_but_vectors() {
         all += draft.reading.tokens;
     }
     assert!(new * 2 < all, "{new} of {all} tokens were read");
-    assert_eq!(router.stats().conversations, 0, "a draft is no turn");
+    let stats = router.stats();
+    assert_eq!((stats.conversations, stats.counts.routed), (0, 0), "a draft is no turn and no decision");
+    assert_eq!(stats.counts.tokens_read, new as u64);
     session.update(text, &request).unwrap();
     assert!(router.route(text, &request).unwrap().reading.cached, "the sent text is known");
     assert_eq!(router.stats().conversations, 1);
@@ -138,6 +140,7 @@ fn a_newer_text_ends_the_work_on_older_ones() {
     let stale = ended.iter().filter(|outcome| matches!(outcome, Err(BackboneError::Cancelled))).count();
     assert_eq!(answered + stale, texts.len());
     assert!(answered >= 1);
+    assert_eq!(router.stats().counts.cancelled, 0, "nobody cancelled a prompt");
     // And the session goes on, with the right bits.
     let after = session.update(&texts[0], &request).unwrap();
     assert_eq!(after.logits, forgetful().route(&texts[0], &request).unwrap().logits);

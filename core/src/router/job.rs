@@ -179,7 +179,7 @@ impl Drop for Job {
     fn drop(&mut self) {
         if let State::Reading(reading) = std::mem::replace(&mut self.state, State::Over) {
             self.give_back(reading.1.into_context());
-            if !self.bare {
+            if !self.bare && self.session.is_none() {
                 self.router.counts.with(|counts| counts.cancelled += 1);
             }
         }

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Counts since the router was loaded. They hold no text.
+/// Counts since the router was loaded. They hold no text. Drafts of a typing session are no prompts: of them only the work
+/// is counted, in tokens and hits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
