@@ -35,7 +35,10 @@ export interface Platform {
 
 /** Work between two looks at the messages, in milliseconds. */
 const SLICE = 8;
-/** Tokens of a chunk: at 0.6B half a layer of so many is some 10 ms. Larger ones unpack the weights less often. */
+/**
+ * Tokens of a chunk: an abort is seen after half a layer of so many, at 0.6B some 75 ms (31 tokens/s, benches/records/web.md).
+ * Larger ones unpack the weights less often.
+ */
 const CHUNK = 128;
 const PAGE = 65536;
 /** Memory beside the weights: activations, caches, tokenizer, the threads' stacks. */
