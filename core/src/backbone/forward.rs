@@ -91,6 +91,8 @@ enum Caches<'a> {
     Owned(Context),
     /// One layer's at a time: all that a prompt needs that nothing follows. At 0.6B that is 8 KB a token, not 229.
     Passing(KvCache),
+    /// A layer's at a time too, after those of the context that all branches go on from.
+    Branch,
 }
 
 /// A prompt, or what is left of it, on its way through the layers together with others.
@@ -101,12 +103,14 @@ struct Segment<'a> {
     start: usize,
 }
 
-impl Segment<'_> {
-    fn cache(&mut self, layer: usize) -> &mut KvCache {
-        match &mut self.caches {
-            Caches::Kept(context) => &mut context.layers[layer],
-            Caches::Owned(context) => &mut context.layers[layer],
-            Caches::Passing(cache) => cache,
+impl Caches<'_> {
+    /// The cache of a layer; a branch has the trunk's.
+    fn layer<'a>(&'a mut self, trunk: Option<&'a mut Context>, layer: usize) -> &'a mut KvCache {
+        match self {
+            Self::Kept(context) => &mut context.layers[layer],
+            Self::Owned(context) => &mut context.layers[layer],
+            Self::Passing(cache) => cache,
+            Self::Branch => &mut trunk.expect("branches have a trunk").layers[layer],
         }
     }
 }
@@ -131,11 +135,13 @@ struct Scratch {
 /// Where several segments are on their way through the layers.
 struct Walk<'a> {
     segments: Vec<Segment<'a>>,
+    /// The context that branches go on from.
+    trunk: Option<&'a mut Context>,
     chunk: usize,
     scratch: Scratch,
     positions: Vec<usize>,
-    /// The row of each segment's last token.
-    pooled: Vec<usize>,
+    /// The row of each segment's last token; `None` where every token's hidden state is asked for.
+    pooled: Option<Vec<usize>>,
     layer: usize,
     /// The first row of the chunk.
     start: usize,
@@ -277,6 +283,60 @@ impl Backbone {
         result?.pop().ok_or(BackboneError::NoTokens)
     }
 
+    /// The hidden states of every token of several continuations of `trunk`, each as if it alone followed: per
+    /// continuation `[token][hidden_size]`. The trunk is left as it was.
+    ///
+    /// They go through the layers together, so that the weights are unpacked once for all of them, and share the trunk's
+    /// keys and values: nothing is copied.
+    ///
+    /// # Errors
+    /// As [`embed_in`](Self::embed_in), for the first continuation that has the fault.
+    pub fn branches(
+        &self,
+        trunk: &mut Context,
+        continuations: &[&[u32]],
+        interrupt: Option<&dyn Interrupt>,
+    ) -> Result<Vec<Vec<f32>>, BackboneError> {
+        for ids in continuations {
+            self.check(ids)?;
+        }
+        let start = trunk.tokens.len();
+        let mut out = Vec::with_capacity(continuations.len());
+        for batch in self.batches(continuations) {
+            let segments: Vec<_> = batch
+                .iter()
+                .map(|ids| Segment { caches: Caches::Branch, ids: (*ids).into(), start })
+                .collect();
+            // A branch must not be cut by a chunk: its keys are gone after its turn in a layer.
+            let tokens = batch.iter().map(|ids| ids.len()).sum();
+            let mut walk = self.walk(segments, tokens)?;
+            walk.pooled = None;
+            walk.trunk = Some(&mut *trunk);
+            let done = self.run(&mut walk, interrupt);
+            drop(walk);
+            // Where the pass ended early, a branch's keys may still be there.
+            trunk.truncate(start);
+            let mut rows = done?.into_iter();
+            out.extend(batch.iter().map(|ids| rows.by_ref().take(ids.len()).flatten().collect::<Vec<f32>>()));
+        }
+        Ok(out)
+    }
+
+    /// Prompts in groups of no more tokens than go through a layer together.
+    fn batches<'a, 'b>(&self, prompts: &'a [&'b [u32]]) -> impl Iterator<Item = &'a [&'b [u32]]> {
+        let (mut rest, chunk) = (prompts, self.chunk);
+        std::iter::from_fn(move || {
+            let mut tokens = rest.first()?.len();
+            let more = rest[1..].iter().take_while(|ids| {
+                tokens += ids.len();
+                tokens <= chunk
+            });
+            let (batch, after) = rest.split_at(1 + more.count());
+            rest = after;
+            Some(batch)
+        })
+    }
+
     /// The hidden states of several prompts: each is exactly the vector that the prompt gets alone.
     ///
     /// Short prompts go through the layers together, so that the weights are unpacked once for all of them.
@@ -288,23 +348,12 @@ impl Backbone {
             self.check(ids)?;
         }
         let mut out = Vec::with_capacity(prompts.len());
-        let mut rest = prompts;
-        while let Some(first) = rest.first() {
-            let mut tokens = first.len();
-            let together = 1 + rest[1..]
-                .iter()
-                .take_while(|ids| {
-                    tokens += ids.len();
-                    tokens <= self.chunk
-                })
-                .count();
-            let (batch, after) = rest.split_at(together);
+        for batch in self.batches(prompts) {
             let segments = batch
                 .iter()
                 .map(|ids| Segment { caches: Caches::Passing(self.cache()), ids: (*ids).into(), start: 0 })
                 .collect();
             out.extend(self.forward(segments, self.chunk, None)?);
-            rest = after;
         }
         Ok(out)
     }
@@ -326,12 +375,15 @@ impl Backbone {
         chunk: usize,
         interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<Vec<f32>>, BackboneError> {
-        let mut walk = self.walk(segments, chunk)?;
+        self.run(&mut self.walk(segments, chunk)?, interrupt)
+    }
+
+    fn run(&self, walk: &mut Walk<'_>, interrupt: Option<&dyn Interrupt>) -> Result<Vec<Vec<f32>>, BackboneError> {
         loop {
             if interrupt.is_some_and(Interrupt::stops) {
                 return Err(BackboneError::Cancelled);
             }
-            if let Some(vectors) = self.advance(&mut walk)? {
+            if let Some(vectors) = self.advance(walk)? {
                 return Ok(vectors);
             }
         }
@@ -349,7 +401,8 @@ impl Backbone {
             })
             .collect();
         let chunk = chunk.max(1);
-        Ok(Walk { segments, chunk, scratch, positions, pooled, layer: 0, start: 0, attended: false })
+        let pooled = Some(pooled);
+        Ok(Walk { segments, trunk: None, chunk, scratch, positions, pooled, layer: 0, start: 0, attended: false })
     }
 
     /// Half a layer of a chunk, or what comes after the last layer: then the vectors.
@@ -360,7 +413,8 @@ impl Backbone {
         let s = &mut walk.scratch;
         let hidden = self.shape.hidden;
         let window = self.plan.windows[walk.layer];
-        let last = walk.layer + 1 == self.layers.len();
+        // Of the last layer only the pooled rows are finished, and that at once for all chunks.
+        let last = walk.layer + 1 == self.layers.len() && walk.pooled.is_some();
         let rows = walk.start..walk.positions.len().min(walk.start + walk.chunk);
         if !walk.attended {
             if walk.start == 0 {
@@ -376,7 +430,8 @@ impl Backbone {
             if !last {
                 self.queries(layer, s, window.is_some());
             }
-            self.attend(walk.layer, &mut walk.segments, s, rows.clone(), last, window);
+            let trunk = walk.trunk.as_deref_mut();
+            self.attend(walk.layer, &mut walk.segments, trunk, s, rows.clone(), last, window);
             walk.attended = true;
             // Of the last layer nothing follows here.
             if !last {
@@ -400,7 +455,10 @@ impl Backbone {
         };
         let s = &mut walk.scratch;
         let hidden = self.shape.hidden;
-        let pooled = std::mem::take(&mut walk.pooled);
+        let Some(pooled) = walk.pooled.take() else {
+            self.norm(&s.x, &self.output_norm, &mut s.h);
+            return s.h.chunks_exact(hidden).map(|vector| finite(vector.to_vec())).collect();
+        };
         for (to, from) in pooled.iter().enumerate() {
             s.x.copy_within(from * hidden..(from + 1) * hidden, to * hidden);
         }
@@ -411,7 +469,7 @@ impl Backbone {
         let width = self.shape.heads * self.shape.head_dim;
         s.attended.resize(s.q.len(), 0.0);
         for (n, segment) in walk.segments.iter_mut().enumerate().take(pooled.len()) {
-            let cache = segment.cache(self.layers.len() - 1);
+            let cache = segment.caches.layer(None, self.layers.len() - 1);
             let row = n * width..(n + 1) * width;
             let out = &mut s.attended[row.clone()];
             attention(self.isa, &self.pool, &s.q[row], self.shape.heads, cache, window, out);
@@ -431,11 +489,13 @@ impl Backbone {
     }
 
     /// Appends the keys and values of `rows` to their segments' caches and, unless `keys_only`, computes the attention of
-    /// their queries.
+    /// their queries. What a branch appends to the trunk is taken off again.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a walk, borrowed apart")]
     fn attend(
         &self,
         layer: usize,
         segments: &mut [Segment<'_>],
+        mut trunk: Option<&mut Context>,
         s: &mut Scratch,
         rows: core::ops::Range<usize>,
         keys_only: bool,
@@ -455,12 +515,16 @@ impl Backbone {
                 continue;
             }
             let part = part.start - rows.start..part.end - rows.start;
-            let cache = segment.cache(layer);
+            let known = trunk.as_deref().map(|trunk| trunk.tokens.len());
+            let cache = segment.caches.layer(trunk.as_deref_mut(), layer);
             cache.append(&s.k[part.start * kv..part.end * kv], &s.v[part.start * kv..part.end * kv]);
             if !keys_only {
                 let part = part.start * width..part.end * width;
                 let out = &mut s.attended[part.clone()];
                 attention(self.isa, &self.pool, &s.q[part], self.shape.heads, cache, window, out);
+            }
+            if let Some(known) = known {
+                cache.truncate(known);
             }
         }
     }
