@@ -31,7 +31,7 @@ pub use stats::{Counts, Held, RouterStats};
 pub use types::{BackendInfo, Embedding, Outcome, Reading, Request, Reward, RouterOptions, Timings};
 pub use view::{Milliseconds, Scored, Scores, Shares, View};
 
-use crate::backbone::{Backbone, BackboneError, BackboneOptions, Cancel, Context, Interrupt};
+use crate::backbone::{Backbone, BackboneError, BackboneOptions, Cancel, Context, Interrupt, KvType};
 use crate::bandit::Bandit;
 use crate::cache::{self, Entry, Key, VectorCache};
 use crate::catalog::{Catalog, CatalogReport};
@@ -499,7 +499,7 @@ impl Router {
 
         let home = match place {
             Place::Own(context) => {
-                let fits = self.backbone.context_bytes(ids.len()) <= self.prefixes.limit();
+                let fits = self.backbone.context_bytes(KvType::F32, ids.len()) <= self.prefixes.limit();
                 Home::Own(fits.then_some(context))
             }
             Place::Pool => Home::Pool(self.prefixes.take(&self.backbone, &ids)),

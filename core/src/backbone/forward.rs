@@ -4,7 +4,7 @@ use super::weights::Layer;
 use super::{Backbone, BackboneError};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use zen_edge_kernels::attention::{KvCache, attention};
+use zen_edge_kernels::attention::{KvCache, KvType, attention};
 use zen_edge_kernels::format::dequantize;
 use zen_edge_kernels::gemm::{Activations, Input, Matrix, Product, matmul};
 use zen_edge_kernels::ops::{self, RopeTable};
@@ -132,6 +132,14 @@ struct Scratch {
     sliding: RopeTable,
 }
 
+/// Whose hidden states a walk ends with.
+enum Wanted {
+    /// Those of these rows: each segment's last token.
+    Rows(Vec<usize>),
+    /// Every token's.
+    All,
+}
+
 /// Where several segments are on their way through the layers.
 struct Walk<'a> {
     segments: Vec<Segment<'a>>,
@@ -140,8 +148,7 @@ struct Walk<'a> {
     chunk: usize,
     scratch: Scratch,
     positions: Vec<usize>,
-    /// The row of each segment's last token; `None` where every token's hidden state is asked for.
-    pooled: Option<Vec<usize>>,
+    wanted: Wanted,
     layer: usize,
     /// The first row of the chunk.
     start: usize,
@@ -205,12 +212,19 @@ impl Backbone {
 
     /// A context that holds no tokens.
     pub fn context(&self) -> Context {
-        Context { tokens: Vec::new(), layers: (0..self.shape.layers).map(|_| self.cache()).collect() }
+        self.context_of(KvType::F32)
+    }
+
+    /// A context that holds no tokens and keeps keys and values as `kind` says. Only [`KvType::F32`] keeps the contract
+    /// that a reused prefix changes no bit of a vector.
+    pub fn context_of(&self, kind: KvType) -> Context {
+        let cache = || KvCache::of_type(kind, self.shape.kv_heads, self.shape.head_dim);
+        Context { tokens: Vec::new(), layers: (0..self.shape.layers).map(|_| cache()).collect() }
     }
 
     /// Bytes that a context of `tokens` tokens takes.
-    pub fn context_bytes(&self, tokens: usize) -> usize {
-        let cache = KvCache::bytes(self.shape.kv_heads, self.shape.head_dim, tokens);
+    pub fn context_bytes(&self, kind: KvType, tokens: usize) -> usize {
+        let cache = KvCache::bytes(kind, self.shape.kv_heads, self.shape.head_dim, tokens);
         cache.saturating_mul(self.shape.layers).saturating_add(4 * tokens)
     }
 
@@ -310,7 +324,7 @@ impl Backbone {
             // A branch must not be cut by a chunk: its keys are gone after its turn in a layer.
             let tokens = batch.iter().map(|ids| ids.len()).sum();
             let mut walk = self.walk(segments, tokens)?;
-            walk.pooled = None;
+            walk.wanted = Wanted::All;
             walk.trunk = Some(&mut *trunk);
             let done = self.run(&mut walk, interrupt);
             drop(walk);
@@ -378,7 +392,11 @@ impl Backbone {
         self.run(&mut self.walk(segments, chunk)?, interrupt)
     }
 
-    fn run(&self, walk: &mut Walk<'_>, interrupt: Option<&dyn Interrupt>) -> Result<Vec<Vec<f32>>, BackboneError> {
+    fn run(
+        &self,
+        walk: &mut Walk<'_>,
+        interrupt: Option<&dyn Interrupt>,
+    ) -> Result<Vec<Vec<f32>>, BackboneError> {
         loop {
             if interrupt.is_some_and(Interrupt::stops) {
                 return Err(BackboneError::Cancelled);
@@ -401,8 +419,18 @@ impl Backbone {
             })
             .collect();
         let chunk = chunk.max(1);
-        let pooled = Some(pooled);
-        Ok(Walk { segments, trunk: None, chunk, scratch, positions, pooled, layer: 0, start: 0, attended: false })
+        let wanted = Wanted::Rows(pooled);
+        Ok(Walk {
+            segments,
+            trunk: None,
+            chunk,
+            scratch,
+            positions,
+            wanted,
+            layer: 0,
+            start: 0,
+            attended: false,
+        })
     }
 
     /// Half a layer of a chunk, or what comes after the last layer: then the vectors.
@@ -413,8 +441,8 @@ impl Backbone {
         let s = &mut walk.scratch;
         let hidden = self.shape.hidden;
         let window = self.plan.windows[walk.layer];
-        // Of the last layer only the pooled rows are finished, and that at once for all chunks.
-        let last = walk.layer + 1 == self.layers.len() && walk.pooled.is_some();
+        // Of the last layer only the wanted rows are finished, and that at once for all chunks.
+        let last = walk.layer + 1 == self.layers.len() && matches!(walk.wanted, Wanted::Rows(_));
         let rows = walk.start..walk.positions.len().min(walk.start + walk.chunk);
         if !walk.attended {
             if walk.start == 0 {
@@ -448,14 +476,16 @@ impl Backbone {
         Ok(None)
     }
 
-    /// What is left of the last layer: it is done for the pooled rows alone.
+    /// What is left of the last layer, where it is done for the wanted rows alone, and the final norm.
     fn pooled(&self, walk: &mut Walk<'_>) -> Result<Vec<Vec<f32>>, BackboneError> {
         let (Some(layer), Some(window)) = (self.layers.last(), self.plan.windows.last().copied()) else {
             return Err(BackboneError::NoTokens);
         };
         let s = &mut walk.scratch;
         let hidden = self.shape.hidden;
-        let Some(pooled) = walk.pooled.take() else {
+        // A walk that has ended has no rows left.
+        let wanted = std::mem::replace(&mut walk.wanted, Wanted::Rows(Vec::new()));
+        let Wanted::Rows(pooled) = wanted else {
             self.norm(&s.x, &self.output_norm, &mut s.h);
             return s.h.chunks_exact(hidden).map(|vector| finite(vector.to_vec())).collect();
         };
@@ -482,9 +512,9 @@ impl Backbone {
     /// Fills the rotations of rows at these positions.
     fn turn(&self, s: &mut Scratch, sliding: bool, positions: impl Iterator<Item = usize>) {
         if sliding {
-            s.sliding.fill(&self.plan.inverse_freq_sliding, positions);
+            s.sliding.fill(&self.plan.inverse_freq_sliding, 1.0, positions);
         } else {
-            s.full.fill(&self.plan.inverse_freq, positions);
+            s.full.fill(&self.plan.inverse_freq, self.plan.magnitude, positions);
         }
     }
 
