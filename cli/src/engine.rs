@@ -8,7 +8,8 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zen_edge_core::backbone::{Backbone, BackboneOptions};
+use zen_edge_core::backbone::{Backbone, BackboneError, BackboneOptions, Cancel};
+use zen_edge_core::config::Keep;
 use zen_edge_core::decision::{Context, MemorySnapshot};
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::pack::{LoadError, Pack};
@@ -101,10 +102,24 @@ impl Embedding {
 /// A router that is ready.
 pub struct Engine {
     router: Router,
+    /// The backbone's file; `None`: that of the default pack.
+    model: Option<Arc<dyn Source>>,
     context: Context,
     plain_text: Option<bool>,
     asked: Asked,
     user: Option<String>,
+}
+
+/// A prompt of a server: each is asked in its own way.
+pub struct Call<'a> {
+    /// Limits and situation; its `conversation` does not count.
+    pub asked: &'a Asked,
+    /// Whose rewards count.
+    pub user: Option<&'a str>,
+    /// The conversation's key.
+    pub conversation: Option<&'a str>,
+    /// Ends the pass.
+    pub cancel: &'a Cancel,
 }
 
 /// The key of the one conversation that a run may be.
@@ -117,10 +132,11 @@ impl Engine {
     /// With the exit code of the cause: a missing file, a damaged one, one that this version cannot run, parts that do
     /// not fit.
     pub fn open(args: &Args, heads: Option<&Path>) -> Result<Self, Failure> {
-        let model = args.model()?;
+        let source = args.model()?;
+        let model = args.model.is_some().then(|| source.clone());
         let pack = match heads {
-            Some(folder) => Pack::with_heads(model, folder)?,
-            None => Pack { model, ..inside::pack() },
+            Some(folder) => Pack::with_heads(source, folder)?,
+            None => Pack { model: source, ..inside::pack() },
         };
         let options = RouterOptions { threads: args.threads(), isa: args.isa, ..RouterOptions::default() };
         let router = Router::load(&pack, &options).map_err(|error| {
@@ -133,7 +149,7 @@ impl Engine {
         })?;
         let context = Context { memory: memory(), ..Context::default() };
         let plain_text = args.plain_text.then_some(true);
-        Ok(Self { router, context, plain_text, asked: Asked::default(), user: None })
+        Ok(Self { router, model, context, plain_text, asked: Asked::default(), user: None })
     }
 
     /// The router.
@@ -173,6 +189,30 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::route`], asked as `call` says and not as [`Engine::ask`] did. The machine's memory is that of this
+    /// moment, where the caller says nothing of it.
+    ///
+    /// # Errors
+    /// What the backbone says.
+    pub fn answer(&self, prompt: &str, call: &Call<'_>) -> Result<View, BackboneError> {
+        let Asked { limits, context, task, media, rules, deadline_ms, .. } = call.asked;
+        let context = Context { memory: context.memory.or_else(memory), ..context.clone() };
+        let request = Request {
+            limits: limits.clone(),
+            context,
+            task: *task,
+            has_media: *media,
+            plain_text: self.plain_text,
+            rules_only: *rules,
+            deadline_ms: *deadline_ms,
+            user: call.user,
+            conversation: call.conversation,
+            cancel: Some(call.cancel),
+        };
+        let outcome = self.router.route(prompt, &request)?;
+        Ok(View::new(&self.router, limits, outcome))
+    }
+
     /// Which task the prompt is, and which model should answer it.
     ///
     /// # Errors
@@ -188,7 +228,24 @@ pub enum Embedder {
     /// The default pack: the prompt is cut as its heads expect it.
     Routed(Box<Engine>),
     /// A GGUF: the whole prompt, with the tokens before and after it that the file asks for.
-    Alone { backbone: Box<Backbone>, tokenizer: Box<Tokenizer>, options: EncodeOptions },
+    Alone(Box<Alone>),
+}
+
+/// A backbone without heads.
+pub struct Alone {
+    model: Arc<dyn Source>,
+    backbone: Backbone,
+    tokenizer: Tokenizer,
+    options: EncodeOptions,
+}
+
+/// What is embedded.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A text, tokenised here.
+    Text(&'a str),
+    /// Token ids, taken as they are: nothing is put before or after them.
+    Ids(&'a [u32]),
 }
 
 impl Embedder {
@@ -197,16 +254,54 @@ impl Embedder {
     /// # Errors
     /// As [`Engine::open`].
     pub fn open(args: &Args) -> Result<Self, Failure> {
-        if args.model.is_none() {
-            return Ok(Self::Routed(Box::new(Engine::open(args, None)?)));
+        Self::open_with(args, None)
+    }
+
+    /// Loads what `args` name, with the heads in a folder where there is one.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open_with(args: &Args, heads: Option<&Path>) -> Result<Self, Failure> {
+        if args.model.is_none() || heads.is_some() {
+            return Ok(Self::Routed(Box::new(Engine::open(args, heads)?)));
         }
-        let gguf = Gguf::open(args.model()?).map_err(LoadError::from)?;
+        let model = args.model()?;
+        let gguf = Gguf::open(model.clone()).map_err(LoadError::from)?;
         let options =
             BackboneOptions { isa: args.isa, threads: args.threads(), ..BackboneOptions::default() };
-        let backbone = Box::new(Backbone::load(&gguf, &options).map_err(LoadError::from)?);
-        let tokenizer = Box::new(Tokenizer::from_gguf(&gguf).map_err(LoadError::from)?);
+        let backbone = Backbone::load(&gguf, &options).map_err(LoadError::from)?;
+        let tokenizer = Tokenizer::from_gguf(&gguf).map_err(LoadError::from)?;
         let options = EncodeOptions { plain_text: args.plain_text, ..EncodeOptions::default() };
-        Ok(Self::Alone { backbone, tokenizer, options })
+        Ok(Self::Alone(Box::new(Alone { model, backbone, tokenizer, options })))
+    }
+
+    /// The router, where there are heads.
+    pub fn engine(&self) -> Option<&Engine> {
+        match self {
+            Self::Routed(engine) => Some(engine),
+            Self::Alone(_) => None,
+        }
+    }
+
+    /// The backbone.
+    pub fn backbone(&self) -> &Backbone {
+        match self {
+            Self::Routed(engine) => engine.router.backbone(),
+            Self::Alone(alone) => &alone.backbone,
+        }
+    }
+
+    /// What the model is called: its file's name without the ending, or that of the pack inside the program.
+    pub fn name(&self) -> String {
+        let alone = match self {
+            Self::Routed(engine) => engine.model.as_ref(),
+            Self::Alone(alone) => Some(&alone.model),
+        };
+        let stem = |model: &Arc<dyn Source>| {
+            let name = Path::new(model.name());
+            name.file_stem().unwrap_or(name.as_os_str()).to_string_lossy().into_owned()
+        };
+        alone.map_or_else(|| "zen-edge-default".to_owned(), stem)
     }
 
     /// The prompt's vector.
@@ -214,34 +309,55 @@ impl Embedder {
     /// # Errors
     /// What the backbone says; a prompt without a token has no vector.
     pub fn embed(&self, prompt: &str) -> Result<Embedding, Failure> {
-        match self {
-            Self::Routed(engine) => {
-                let embedding = engine.router.embed(prompt, &engine.request()).map_err(LoadError::from)?;
-                Ok(Embedding::new(embedding.vector, embedding.reading))
+        let (vector, reading) = self.read(Input::Text(prompt), &Cancel::new()).map_err(LoadError::from)?;
+        Ok(Embedding::new(vector, reading))
+    }
+
+    /// The vector of a text or of token ids, not normalised, and what was read for it.
+    ///
+    /// # Errors
+    /// What the backbone says; [`BackboneError::Cancelled`] where `cancel` ended it.
+    pub fn read(&self, input: Input<'_>, cancel: &Cancel) -> Result<(Vec<f32>, Reading), BackboneError> {
+        match (self, input) {
+            (Self::Routed(engine), Input::Text(prompt)) => {
+                let request = Request { cancel: Some(cancel), ..engine.request() };
+                let embedding = engine.router.embed(prompt, &request)?;
+                Ok((embedding.vector, embedding.reading))
             }
-            Self::Alone { backbone, tokenizer, options } => {
+            (Self::Routed(engine), Input::Ids(ids)) => {
+                let config = engine.router.config();
+                let over = ids.len().saturating_sub(config.max_tokens);
+                let kept = match config.keep {
+                    Keep::Start => &ids[..ids.len() - over],
+                    Keep::End => &ids[over..],
+                };
+                pass(engine.router.backbone(), kept, over > 0, Duration::ZERO, cancel)
+            }
+            (Self::Alone(alone), Input::Text(prompt)) => {
                 let start = Instant::now();
-                let ids = tokenizer.encode(prompt, options);
-                let tokenize = start.elapsed();
-                let vector = backbone.embed(&ids).map_err(LoadError::from)?;
-                let prefill = start.elapsed() - tokenize;
-                let backend =
-                    BackendInfo { device: "cpu", isa: backbone.isa().name(), threads: backbone.threads() };
-                let timings = Timings { tokenize, prefill, heads: Duration::ZERO };
-                Ok(Embedding::new(
-                    vector,
-                    Reading {
-                        tokens: ids.len(),
-                        reused: 0,
-                        truncated: false,
-                        cached: false,
-                        backend,
-                        timings,
-                    },
-                ))
+                let ids = alone.tokenizer.encode(prompt, &alone.options);
+                pass(&alone.backbone, &ids, false, start.elapsed(), cancel)
+            }
+            (Self::Alone(alone), Input::Ids(ids)) => {
+                pass(&alone.backbone, ids, false, Duration::ZERO, cancel)
             }
         }
     }
+}
+
+/// A pass over ids by the backbone alone: nothing is looked up, nothing is kept.
+fn pass(
+    backbone: &Backbone,
+    ids: &[u32],
+    truncated: bool,
+    tokenize: Duration,
+    cancel: &Cancel,
+) -> Result<(Vec<f32>, Reading), BackboneError> {
+    let start = Instant::now();
+    let vector = backbone.embed_cancellable(ids, cancel)?;
+    let timings = Timings { tokenize, prefill: start.elapsed(), heads: Duration::ZERO };
+    let backend = BackendInfo { device: "cpu", isa: backbone.isa().name(), threads: backbone.threads() };
+    Ok((vector, Reading { tokens: ids.len(), reused: 0, truncated, cached: false, backend, timings }))
 }
 
 /// The machine's memory now, for the decision whether a local model fits.

@@ -13,6 +13,7 @@ mod model;
 mod output;
 mod pull;
 mod route;
+mod serve;
 mod state;
 mod stats;
 mod view;
@@ -42,6 +43,8 @@ enum Command {
     Embed(embed::Args),
     /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
     Inspect(inspect::Args),
+    /// Answer over HTTP, on this machine: vectors, decisions, chat; for llama-server's and OpenAI's clients
+    Serve(Box<serve::Args>),
     /// Fetch a backbone into the user's cache: resumed, verified, whole or not there at all
     Pull(pull::Args),
 }
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Stats(args) => stats::run(&args),
         Command::Embed(args) => embed::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Pull(args) => pull::run(&args).map_err(Into::into),
     };
     match done {
