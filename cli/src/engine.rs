@@ -248,6 +248,17 @@ pub enum Input<'a> {
     Ids(&'a [u32]),
 }
 
+/// Why there is no vector.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// What the backbone says.
+    #[error(transparent)]
+    Backbone(#[from] BackboneError),
+    /// Nothing cuts the prompt, and it is longer than the caller allows.
+    #[error("the prompt has {tokens} tokens, and at most {most} are read")]
+    TooLong { tokens: usize, most: usize },
+}
+
 impl Embedder {
     /// Loads what `args` name.
     ///
@@ -309,37 +320,51 @@ impl Embedder {
     /// # Errors
     /// What the backbone says; a prompt without a token has no vector.
     pub fn embed(&self, prompt: &str) -> Result<Embedding, Failure> {
-        let (vector, reading) = self.read(Input::Text(prompt), &Cancel::new()).map_err(LoadError::from)?;
-        Ok(Embedding::new(vector, reading))
+        match self.read(Input::Text(prompt), usize::MAX, &Cancel::new()) {
+            Ok((vector, reading)) => Ok(Embedding::new(vector, reading)),
+            Err(ReadError::Backbone(error)) => Err(LoadError::from(error).into()),
+            Err(error @ ReadError::TooLong { .. }) => Err(Failure::new(Exit::Other, error.to_string())),
+        }
     }
 
-    /// The vector of a text or of token ids, not normalised, and what was read for it.
+    /// The vector of a text or of token ids, not normalised, and what was read for it. Where no config cuts a prompt,
+    /// one of more than `most` tokens is refused.
     ///
     /// # Errors
-    /// What the backbone says; [`BackboneError::Cancelled`] where `cancel` ended it.
-    pub fn read(&self, input: Input<'_>, cancel: &Cancel) -> Result<(Vec<f32>, Reading), BackboneError> {
-        match (self, input) {
-            (Self::Routed(engine), Input::Text(prompt)) => {
-                let request = Request { cancel: Some(cancel), ..engine.request() };
-                let embedding = engine.router.embed(prompt, &request)?;
-                Ok((embedding.vector, embedding.reading))
-            }
-            (Self::Routed(engine), Input::Ids(ids)) => {
-                let config = engine.router.config();
-                let over = ids.len().saturating_sub(config.max_tokens);
-                let kept = match config.keep {
-                    Keep::Start => &ids[..ids.len() - over],
-                    Keep::End => &ids[over..],
-                };
-                pass(engine.router.backbone(), kept, over > 0, Duration::ZERO, cancel)
-            }
-            (Self::Alone(alone), Input::Text(prompt)) => {
+    /// [`ReadError::TooLong`], and what the backbone says: [`BackboneError::Cancelled`] where `cancel` ended it.
+    pub fn read(
+        &self,
+        input: Input<'_>,
+        most: usize,
+        cancel: &Cancel,
+    ) -> Result<(Vec<f32>, Reading), ReadError> {
+        match self {
+            Self::Routed(engine) => match input {
+                Input::Text(prompt) => {
+                    let request = Request { cancel: Some(cancel), ..engine.request() };
+                    let embedding = engine.router.embed(prompt, &request)?;
+                    Ok((embedding.vector, embedding.reading))
+                }
+                Input::Ids(ids) => {
+                    let config = engine.router.config();
+                    let over = ids.len().saturating_sub(config.max_tokens);
+                    let kept = match config.keep {
+                        Keep::Start => &ids[..ids.len() - over],
+                        Keep::End => &ids[over..],
+                    };
+                    Ok(pass(engine.router.backbone(), kept, over > 0, Duration::ZERO, cancel)?)
+                }
+            },
+            Self::Alone(alone) => {
                 let start = Instant::now();
-                let ids = alone.tokenizer.encode(prompt, &alone.options);
-                pass(&alone.backbone, &ids, false, start.elapsed(), cancel)
-            }
-            (Self::Alone(alone), Input::Ids(ids)) => {
-                pass(&alone.backbone, ids, false, Duration::ZERO, cancel)
+                let ids = match input {
+                    Input::Text(prompt) => &alone.tokenizer.encode(prompt, &alone.options),
+                    Input::Ids(ids) => ids,
+                };
+                if ids.len() > most {
+                    return Err(ReadError::TooLong { tokens: ids.len(), most });
+                }
+                Ok(pass(&alone.backbone, ids, false, start.elapsed(), cancel)?)
             }
         }
     }

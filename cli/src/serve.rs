@@ -76,6 +76,9 @@ struct Limits {
     /// Bytes that a request's body may have
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     max_body: usize,
+    /// Tokens that a prompt may have, where no heads' config cuts it [default: the positions that the model was trained for]
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
     /// Seconds that requests may still take when the server is told to end
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
     grace: f64,
@@ -124,6 +127,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         metrics: Metrics::new(&model, embedder.backbone().isa().name()),
         gate: Gate::new(args.limits.concurrency.into(), args.limits.queue.into()),
         guard: Guard::new(loopback.then(|| args.allow_host.clone()), args.cors.clone(), key.as_deref()),
+        max_tokens: args.limits.max_tokens.unwrap_or(embedder.backbone().shape().context),
         max_body: args.limits.max_body,
         timeout: Duration::from_secs_f64(args.limits.timeout),
         since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),

@@ -29,6 +29,8 @@ pub struct Server {
     pub gate: Gate,
     pub guard: Guard,
     pub metrics: Metrics,
+    /// Tokens of a prompt, where no config cuts it.
+    pub max_tokens: usize,
     /// Bytes of a body.
     pub max_body: usize,
     /// From a request's head to its answer.

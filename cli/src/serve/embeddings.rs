@@ -68,9 +68,8 @@ fn read(server: &Server, prompts: &[Prompt], norm: i32, cancel: &Cancel) -> Resu
             Prompt::Text(text) => Input::Text(text),
             Prompt::Ids(ids) => Input::Ids(ids),
         };
-        let read = server.embedder.read(input, cancel);
-        let (mut values, reading) =
-            read.map_err(|error| Refusal::of_backbone(&error, format!("input[{at}]")))?;
+        let read = server.embedder.read(input, server.max_tokens, cancel);
+        let (mut values, reading) = read.map_err(|error| Refusal::of_read(&error, format!("input[{at}]")))?;
         server.metrics.reading(&reading);
         normalise(&mut values, norm);
         Ok(Vector { values, tokens: reading.tokens })

@@ -168,8 +168,8 @@ mod tests {
             "zen_edge_running 1",
             "zen_edge_queue_depth 2",
             "zen_edge_http_requests_total{route=\"/embedding\",status=\"200\"} 1",
-            "zen_edge_http_request_duration_seconds_bucket{le=\"0.001\",route=\"/embedding\"} 0",
-            "zen_edge_http_request_duration_seconds_bucket{le=\"0.0025\",route=\"/embedding\"} 1",
+            "zen_edge_http_request_duration_seconds_bucket{route=\"/embedding\",le=\"0.001\"} 0",
+            "zen_edge_http_request_duration_seconds_bucket{route=\"/embedding\",le=\"0.0025\"} 1",
         ] {
             assert!(page.lines().any(|there| there == line), "no {line} in\n{page}");
         }

@@ -1,5 +1,6 @@
 //! Why a request is not answered: one variant for a cause, as OpenAI's clients read it.
 
+use crate::engine::ReadError;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -101,6 +102,14 @@ impl Refusal {
     /// A field's wrong value.
     pub fn value(param: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Value { param: param.into(), why: why.into() }
+    }
+
+    /// Why the input that `param` names has no vector.
+    pub fn of_read(error: &ReadError, param: impl Into<String>) -> Self {
+        match error {
+            ReadError::Backbone(error) => Self::of_backbone(error, param),
+            ReadError::TooLong { .. } => Self::TooLong(format!("{}: {error} (--max-tokens)", param.into())),
+        }
     }
 
     /// What the backbone says of the input that `param` names.

@@ -74,8 +74,8 @@ impl Question {
         let blank = self.prompt.trim().is_empty();
         if self.asked.deadline_ms.is_none() && !self.asked.rules && !blank {
             // The pass before the lock: then the answer finds its vector, and nobody waits for a pass.
-            let read = server.embedder.read(Input::Text(&self.prompt), cancel);
-            read.map_err(|error| Refusal::of_backbone(&error, "prompt"))?;
+            let read = server.embedder.read(Input::Text(&self.prompt), server.max_tokens, cancel);
+            read.map_err(|error| Refusal::of_read(&error, "prompt"))?;
         }
         learning(engine, answer)
     }
