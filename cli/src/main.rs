@@ -6,6 +6,7 @@ mod embed;
 mod engine;
 mod exit;
 mod failure;
+mod generate;
 mod input;
 mod inspect;
 mod learn;
@@ -41,6 +42,8 @@ enum Command {
     Stats(stats::Args),
     /// Print the vector that the heads read: the last token's hidden state, not normalised
     Embed(embed::Args),
+    /// Continue a text, or answer in a chat: the backbone as a language model
+    Generate(Box<generate::Args>),
     /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
     Inspect(inspect::Args),
     /// Answer over HTTP, on this machine: vectors, decisions, chat; for llama-server's and OpenAI's clients
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Forget(args) => learn::forget(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Embed(args) => embed::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Pull(args) => pull::run(&args).map_err(Into::into),
