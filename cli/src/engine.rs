@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use zen_edge_core::backbone::{Backbone, BackboneError, BackboneOptions, Cancel};
 use zen_edge_core::config::Keep;
 use zen_edge_core::decision::{Context, MemorySnapshot};
-use zen_edge_core::generate::Generator;
+use zen_edge_core::generate::{GenerateError, Generator};
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::pack::{LoadError, Pack};
 use zen_edge_core::router::{
@@ -118,8 +118,8 @@ impl Embedding {
 /// A router that is ready.
 pub struct Engine {
     router: Router,
-    /// The backbone's file; `None`: that of the default pack.
-    model: Option<Arc<dyn Source>>,
+    /// Whether the backbone is the default pack's.
+    inside: bool,
     context: Context,
     plain_text: Option<bool>,
     asked: Asked,
@@ -148,11 +148,10 @@ impl Engine {
     /// With the exit code of the cause: a missing file, a damaged one, one that this version cannot run, parts that do
     /// not fit.
     pub fn open(args: &Args, heads: Option<&Path>) -> Result<Self, Failure> {
-        let source = args.model()?;
-        let model = args.model.is_some().then(|| source.clone());
+        let model = args.model()?;
         let pack = match heads {
-            Some(folder) => Pack::with_heads(source, folder)?,
-            None => Pack { model: source, ..inside::pack() },
+            Some(folder) => Pack::with_heads(model, folder)?,
+            None => Pack { model, ..inside::pack() },
         };
         let options = RouterOptions { threads: args.threads(), isa: args.isa, ..RouterOptions::default() };
         let router = Router::load(&pack, &options).map_err(|error| {
@@ -165,7 +164,14 @@ impl Engine {
         })?;
         let context = Context { memory: memory(), ..Context::default() };
         let plain_text = args.plain_text.then_some(true);
-        Ok(Self { router, model, context, plain_text, asked: Asked::default(), user: None })
+        Ok(Self {
+            router,
+            inside: args.model.is_none(),
+            context,
+            plain_text,
+            asked: Asked::default(),
+            user: None,
+        })
     }
 
     /// The router.
@@ -249,9 +255,8 @@ pub enum Embedder {
 
 /// A backbone without heads.
 pub struct Alone {
-    model: Arc<dyn Source>,
-    backbone: Backbone,
-    tokenizer: Tokenizer,
+    backbone: Arc<Backbone>,
+    tokenizer: Arc<Tokenizer>,
     options: EncodeOptions,
 }
 
@@ -293,13 +298,13 @@ impl Embedder {
             return Ok(Self::Routed(Box::new(Engine::open(args, heads)?)));
         }
         let model = args.model()?;
-        let gguf = Gguf::open(model.clone()).map_err(LoadError::from)?;
+        let gguf = Gguf::open(model).map_err(LoadError::from)?;
         let options =
             BackboneOptions { isa: args.isa, threads: args.threads(), ..BackboneOptions::default() };
-        let backbone = Backbone::load(&gguf, &options).map_err(LoadError::from)?;
-        let tokenizer = Tokenizer::from_gguf(&gguf).map_err(LoadError::from)?;
+        let backbone = Arc::new(Backbone::load(&gguf, &options).map_err(LoadError::from)?);
+        let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf).map_err(LoadError::from)?);
         let options = EncodeOptions { plain_text: args.plain_text, ..EncodeOptions::default() };
-        Ok(Self::Alone(Box::new(Alone { model, backbone, tokenizer, options })))
+        Ok(Self::Alone(Box::new(Alone { backbone, tokenizer, options })))
     }
 
     /// The router, where there are heads.
@@ -320,15 +325,22 @@ impl Embedder {
 
     /// What the model is called: its file's name without the ending, or that of the pack inside the program.
     pub fn name(&self) -> String {
-        let alone = match self {
-            Self::Routed(engine) => engine.model.as_ref(),
-            Self::Alone(alone) => Some(&alone.model),
-        };
-        let stem = |model: &Arc<dyn Source>| {
-            let name = Path::new(model.name());
-            name.file_stem().unwrap_or(name.as_os_str()).to_string_lossy().into_owned()
-        };
-        alone.map_or_else(|| "zen-edge-default".to_owned(), stem)
+        if matches!(self, Self::Routed(engine) if engine.inside) {
+            return "zen-edge-default".to_owned();
+        }
+        let name = Path::new(self.backbone().source().name());
+        name.file_stem().unwrap_or(name.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// The backbone as a language model: it is the same one, with its LM head opened.
+    ///
+    /// # Errors
+    /// A head that this version cannot run.
+    pub fn generator(&self) -> Result<Generator, GenerateError> {
+        match self {
+            Self::Routed(engine) => engine.router.generator(),
+            Self::Alone(alone) => Generator::new(alone.backbone.clone(), alone.tokenizer.clone()),
+        }
     }
 
     /// The prompt's vector.

@@ -1,6 +1,7 @@
 //! `zen-edge serve`: the engine behind HTTP, on this machine. docs/serve.md is its manual.
 
 mod app;
+mod chat;
 mod embeddings;
 mod fields;
 mod gate;
@@ -23,6 +24,7 @@ use serde::Serialize;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use zen_edge_core::generate::Generator;
 use zen_edge_core::pack::LoadError;
 
 /// Names the API key where the command line does not.
@@ -99,6 +101,7 @@ struct Listening<'a> {
     port: u16,
     model: &'a str,
     routes: bool,
+    chats: bool,
 }
 
 /// Runs the command.
@@ -131,6 +134,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         max_body: args.limits.max_body,
         timeout: Duration::from_secs_f64(args.limits.timeout),
         since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        generator: embedder.generator().map_err(|error| error.to_string()),
         names: [model].into_iter().chain(args.alias.iter().cloned()).collect(),
         embedder,
     });
@@ -167,17 +171,16 @@ fn say(args: &Args, address: SocketAddr, server: &Server) {
     let url = format!("http://{address}");
     let model = &server.names[0];
     let routes = server.embedder.engine().is_some();
+    let chats = server.generator.as_ref().is_ok_and(Generator::has_template);
     if args.json {
         let (host, port) = (address.ip().to_string(), address.port());
-        output::json(&Listening { listening: &url, host, port, model, routes });
+        output::json(&Listening { listening: &url, host, port, model, routes, chats });
         return;
     }
     output::line(&format!("listening on {url}"));
-    output::line(&format!(
-        "serves {}: {}",
-        output::plain(model),
-        if routes { "vectors, decisions" } else { "vectors" }
-    ));
+    let parts = [(true, "vectors"), (routes, "decisions"), (chats, "chat")];
+    let parts: Vec<&str> = parts.iter().filter(|(is, _)| *is).map(|(_, what)| *what).collect();
+    output::line(&format!("serves {}: {}", output::plain(model), parts.join(", ")));
 }
 
 /// The key: from the command line, else from the environment.

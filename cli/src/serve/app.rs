@@ -5,7 +5,7 @@ use super::gate::Gate;
 use super::guard::Guard;
 use super::metrics::{self, Metrics};
 use super::refusal::Refusal;
-use super::{embeddings, routing};
+use super::{chat, embeddings, routing};
 use crate::engine::Embedder;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest, MatchedPath, Path, Request, State};
@@ -20,10 +20,13 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 use zen_edge_core::backbone::Cancel;
+use zen_edge_core::generate::Generator;
 
 /// All that answers requests.
 pub struct Server {
     pub embedder: Embedder,
+    /// The same backbone as a language model, or why it is none.
+    pub generator: Result<Generator, String>,
     /// The model's name, then its aliases.
     pub names: Vec<String>,
     pub gate: Gate,
@@ -66,7 +69,7 @@ impl Server {
     pub async fn compute<T: Send + 'static>(
         self: &Arc<Self>,
         deadline: Deadline,
-        job: impl FnOnce(&Self, &Cancel) -> Result<T, Refusal> + Send + 'static,
+        job: impl FnOnce(&Self, &Arc<Cancel>) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let cancel = Guarded(Arc::new(Cancel::new()));
         let answer = async {
@@ -164,6 +167,7 @@ pub fn app(server: Arc<Server>, cors: Option<CorsLayer>) -> axum::Router {
         .route("/embedding", post(embeddings::llama))
         .route("/embeddings", post(embeddings::llama))
         .route("/v1/embeddings", post(embeddings::openai))
+        .route("/v1/chat/completions", post(chat::completions))
         .route("/v1/route", post(routing::route))
         .route("/v1/observe", post(routing::observe))
         .route("/v1/stats", get(routing::stats))

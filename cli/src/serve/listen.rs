@@ -46,7 +46,7 @@ impl Signals {
 
     async fn next(&mut self) {
         #[cfg(unix)]
-        drop(select(pin!(self.terminate.recv()), pin!(self.interrupt.recv())).await);
+        select(pin!(self.terminate.recv()), pin!(self.interrupt.recv())).await;
         #[cfg(not(unix))]
         drop(tokio::signal::ctrl_c().await);
     }
@@ -100,8 +100,8 @@ pub async fn serve(
         anstream::eprintln!("ending: what runs has {} s; a second signal ends it now", grace.as_secs_f64());
     }
     let over = pin!(async {
-        drop(select(pin!(tokio::time::sleep(grace)), pin!(signals.next())).await);
+        select(pin!(tokio::time::sleep(grace)), pin!(signals.next())).await;
     });
-    drop(select(pin!(graceful.shutdown()), over).await);
+    select(pin!(graceful.shutdown()), over).await;
     Ok(())
 }

@@ -162,3 +162,28 @@ impl Drop for Served {
         drop(self.child.wait());
     }
 }
+
+/// The default pack's backbone with a chat template: a small model that can be asked, though it was made to route.
+///
+/// The key goes before the others. Its length is a multiple of the alignment, so that no tensor moves.
+pub fn chat_model() -> Vec<u8> {
+    const TEMPLATE: &str = "{% for m in messages %}{% if m['content'] == 'refuse me' %}{{ raise_exception('as asked') }}\
+        {% endif %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+    const KEY: &str = "tokenizer.chat_template";
+    let model = zen_edge_default_pack::MODEL;
+    let around = 8 + KEY.len() + 4 + 8;
+    let length = (around + TEMPLATE.len()).next_multiple_of(32) - around;
+    // Jinja leaves a comment out; 32 of these bytes are one at least.
+    let length = if length - TEMPLATE.len() < 4 { length + 32 } else { length };
+    let template = format!("{TEMPLATE}{{#{}#}}", " ".repeat(length - TEMPLATE.len() - 4));
+    let keys = u64::from_le_bytes(model[16..24].try_into().unwrap());
+    let mut bytes = model[..16].to_vec();
+    bytes.extend((keys + 1).to_le_bytes());
+    bytes.extend((KEY.len() as u64).to_le_bytes());
+    bytes.extend(KEY.as_bytes());
+    bytes.extend(8u32.to_le_bytes());
+    bytes.extend((template.len() as u64).to_le_bytes());
+    bytes.extend(template.as_bytes());
+    bytes.extend(&model[24..]);
+    bytes
+}
