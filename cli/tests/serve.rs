@@ -164,14 +164,26 @@ fn route_decides_as_the_command_does() {
         plain["cached"] == false
             && served.post("/v1/route", &json!({"prompt": PROMPT})).good()["cached"] == true
     );
-    // A conversation holds its model against a single turn that asks for a cheaper one, by its key alone.
-    let turn = |key: &str, prompt: &str| {
-        served.post("/v1/route", &json!({"prompt": prompt, "conversation": key})).good()
-    };
-    let first = turn("a", "prove that there are infinitely many primes, step by step");
-    let held = turn("a", "hi");
-    let free = turn("b", "hi");
-    assert_eq!(held["held"] == true, held["model"] == first["model"] && free["model"] != first["model"]);
+    // A conversation is held by its key alone, turn for turn as the command holds one.
+    let turns =
+        ["prove that there are infinitely many primes", "hi", "write a poem", "hello", "thanks", "hi again"];
+    let rows = state.join("rows.jsonl");
+    std::fs::write(&rows, turns.map(|turn| json!({"prompt": turn}).to_string()).join("\n")).unwrap();
+    let ran = Command::new(env!("CARGO_BIN_EXE_zen-edge"))
+        .args(["route", "--no-stats", "--conversation", "--file", rows.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let expected = String::from_utf8(ran.stdout).unwrap();
+    let expected = expected.lines().map(|line| decision(&serde_json::from_str(line).unwrap()));
+    let mut held = 0;
+    for (turn, expected) in turns.iter().zip(expected) {
+        let asked = json!({"prompt": turn, "conversation": "a"});
+        assert_eq!(decision(&served.post("/v1/route", &asked).good()), expected, "{turn}");
+        held += u32::from(expected["held"] == true);
+        let other = served.post("/v1/route", &json!({"prompt": turn})).good();
+        assert_eq!(other["held"], false);
+    }
+    assert!(held > 0, "no turn was held: these turns test nothing");
     for (wrong, param) in [
         (json!({"prompt": PROMPT, "limits": {"max_costs": 1}}), "limits"),
         (json!({"prompt": PROMPT, "limits": {"max_cost": -1}}), "limits.max_cost"),
@@ -224,6 +236,15 @@ fn what_makes_no_sense_is_refused_by_its_cause() {
     refused(&served.get("/"), 404, "not_found");
     refused(&served.get("/embedding"), 405, "method_not_allowed");
     served.post("/embedding", &json!({"content": "it still answers"})).good();
+    // One connection goes on through refusals: their bodies are read. What is too long closes it, and says so.
+    for _ in 0..50 {
+        refused(&served.post("/nothing", &json!({"content": "a"})), 404, "not_found");
+        let rebound = served.ask("POST", "/embedding", b"{\"content\": 1}", &[("Host", "evil.example")]);
+        refused(&rebound, 403, "host_not_allowed");
+        assert_eq!(rebound.header("connection"), None);
+    }
+    let large = served.post("/embedding", &json!({"content": "a".repeat(2000)}));
+    assert_eq!(large.header("connection"), Some("close"));
 }
 
 #[test]

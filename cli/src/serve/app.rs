@@ -13,6 +13,7 @@ use axum::http::{HeaderValue, Method, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures_util::StreamExt;
 use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -41,6 +42,9 @@ pub struct Server {
     /// Seconds of Unix time.
     pub since: u64,
 }
+
+/// Bytes that are read of a body only to drop them.
+const DRAINED: usize = 256 << 10;
 
 /// When a request's time is over.
 #[derive(Clone, Copy)]
@@ -171,8 +175,14 @@ pub fn app(server: Arc<Server>, cors: Option<CorsLayer>) -> axum::Router {
         .route("/v1/route", post(routing::route))
         .route("/v1/observe", post(routing::observe))
         .route("/v1/stats", get(routing::stats))
-        .fallback(async |request: Request| Refusal::Path(path(&request)))
-        .method_not_allowed_fallback(async |request: Request| Refusal::Method(path(&request)))
+        .fallback(async |request: Request| {
+            let refusal = Refusal::Path(path(&request));
+            refuse(request, refusal).await
+        })
+        .method_not_allowed_fallback(async |request: Request| {
+            let refusal = Refusal::Method(path(&request));
+            refuse(request, refusal).await
+        })
         .layer(DefaultBodyLimit::max(server.max_body))
         .layer(from_fn_with_state(server.clone(), watch))
         .with_state(server);
@@ -187,14 +197,32 @@ async fn watch(State(server): State<Arc<Server>>, mut request: Request, next: Ne
     let start = Instant::now();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let open = route.as_deref() == Some("/health");
+    request.extensions_mut().insert(Deadline(start + server.timeout));
     let response = match server.guard.check(request.uri(), request.headers(), open) {
-        Ok(()) => {
-            request.extensions_mut().insert(Deadline(start + server.timeout));
-            next.run(request).await
-        }
-        Err(refusal) => refusal.into_response(),
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refuse(request, refusal).await,
     };
     server.metrics.answered(route.as_deref().unwrap_or("other"), response.status().as_u16(), start.elapsed());
+    response
+}
+
+/// Refuses a request whose body nobody has read. A short one is read and dropped, so that the connection can go on;
+/// else it is closed, and the client is told.
+async fn refuse(request: Request, refusal: Refusal) -> Response {
+    let deadline = request.extensions().get::<Deadline>().map_or_else(Instant::now, |deadline| deadline.0);
+    let mut rest = DRAINED;
+    let mut body = request.into_body().into_data_stream();
+    let whole = async {
+        while let Some(Ok(data)) = body.next().await {
+            rest = rest.checked_sub(data.len())?;
+        }
+        Some(())
+    };
+    let drained = matches!(timeout_at(deadline, whole).await, Ok(Some(())));
+    let mut response = refusal.into_response();
+    if !drained {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

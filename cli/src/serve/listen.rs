@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 /// Connections that may be open at once; of more, the later ones wait.
-const CONNECTIONS: usize = 512;
+const CONNECTIONS: usize = 256;
 
 /// How long a head may take to come, and a connection may lie idle.
 const HEAD: Duration = Duration::from_secs(60);

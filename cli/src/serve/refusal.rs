@@ -214,6 +214,10 @@ impl IntoResponse for Refusal {
             Self::Busy { .. } => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
+            // Of the body something is left: the connection is of no more use.
+            Self::TooLarge(_) | Self::Slow(_) | Self::Broken(_) => {
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             Self::Key => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
