@@ -46,7 +46,7 @@ enum Command {
     Generate(Box<generate::Args>),
     /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
     Inspect(inspect::Args),
-    /// Answer over HTTP, on this machine: vectors, decisions, chat; for llama-server's and OpenAI's clients
+    /// Answer over HTTP on this machine, as llama-server and OpenAI do: vectors, decisions, chat
     Serve(Box<serve::Args>),
     /// Fetch a backbone into the user's cache: resumed, verified, whole or not there at all
     Pull(pull::Args),

@@ -58,9 +58,9 @@ pub struct Args {
     #[arg(long)]
     no_stats: bool,
     #[command(flatten)]
-    limits: Limits,
-    #[command(flatten)]
     pack: PackArgs,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 #[derive(clap::Args, Debug)]

@@ -49,6 +49,9 @@ fn embedding_is_llama_servers_with_the_commands_own_bits() {
         assert_eq!((&answer[0]["index"], answer[0]["embedding"].as_array().unwrap().len()), (&json!(0), 1));
         assert_eq!(bits(&answer[0]["embedding"][0]), bits(vector), "{field}");
     }
+    let timing = served.post("/embedding", &json!({"content": "a new one"}));
+    let engine = timing.header("server-timing").and_then(|value| value.strip_prefix("engine;dur=")).unwrap();
+    assert!(engine.parse::<f64>().unwrap() > 0.0, "{engine}");
     // Many at once, fields that llama-server would know, its other path, and no content type: a script's urllib.
     let many = json!({"content": ["hi", PROMPT], "image_data": [], "cache_prompt": true});
     let answer = served.ask("POST", "/embeddings", many.to_string().as_bytes(), &[]).good();

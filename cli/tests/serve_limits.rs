@@ -136,3 +136,32 @@ fn a_run_is_counted_when_it_ends_unless_it_is_not_to_be() {
         assert_eq!(counts.contains("\"routed\":1"), counted, "{counts}");
     }
 }
+
+/// A prompt never leaves the device, served or not: as the system itself sees it.
+#[cfg(target_os = "linux")]
+#[test]
+fn it_connects_to_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("calls.txt");
+    let traced = |words: &[&str]| {
+        let mut strace = std::process::Command::new("strace");
+        // The tracer is a process beside it, so that what we started is the server.
+        strace.args(["-D", "--follow-forks", "--trace=%network", "--output"]).arg(&log).args(words);
+        strace
+    };
+    let may = traced(&["true"]).output().is_ok_and(|ran| ran.status.success());
+    if !may {
+        return zen_edge_tests::skip("it_connects_to_nothing", "needs strace, and to be allowed to trace");
+    }
+    let strace = traced(&[env!("CARGO_BIN_EXE_zen-edge")]);
+    let mut served = Served::by(strace, &[], &[]);
+    served.post("/v1/route", &json!({"prompt": "a secret", "user": "ann"})).good();
+    served.post("/embedding", &json!({"content": "a secret"})).good();
+    served.signal("TERM");
+    assert!(served.end().0.success());
+    let log = std::fs::read_to_string(&log).unwrap();
+    let calls = |name: &str| log.lines().filter(|line| line.contains(name)).collect::<Vec<_>>();
+    assert_eq!(calls(" bind(").len(), 1, "the trace sees calls: {log}");
+    assert_eq!(calls("connect("), Vec::<&str>::new());
+    assert_eq!(calls("sendto(").iter().filter(|call| call.contains("sin_port")).count(), 0, "{log}");
+}

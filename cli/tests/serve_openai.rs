@@ -51,15 +51,25 @@ fn openais_own_client_is_answered() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("chat.gguf");
     std::fs::write(&model, chat_model()).unwrap();
-    let served = Served::with(&["--model", model.to_str().unwrap()], &[("ZEN_EDGE_API_KEY", "secret")]);
+    let words = ["--model", model.to_str().unwrap(), "--alias", "smollm2-135m-q4_1"];
+    let served = Served::with(&words, &[("ZEN_EDGE_API_KEY", "secret")]);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openai/test_openai.py");
-    let output = Command::new(python)
-        .arg(script)
-        .args([served.url(), "secret", "chat"])
-        // Whatever stands between this machine and others does not stand before itself.
-        .envs([("NO_PROXY", "127.0.0.1"), ("no_proxy", "127.0.0.1"), ("PYTHONDONTWRITEBYTECODE", "1")])
-        .output()
-        .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && out.starts_with("openai "), "{out}{err}");
+    // Whatever stands between this machine and others does not stand before itself.
+    let env = [("NO_PROXY", "127.0.0.1"), ("no_proxy", "127.0.0.1"), ("PYTHONDONTWRITEBYTECODE", "1")];
+    let run = |words: &[&str]| {
+        let output = Command::new(&python).args(words).envs(env).output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{out}{err}");
+        out.into_owned()
+    };
+    let out = run(&[script.to_str().unwrap(), served.url(), "secret", "chat"]);
+    assert!(out.starts_with("openai "), "{out}");
+
+    // The manual's own lines, but for the place and the key.
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/serve.md");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    let lines = manual.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert!(lines.contains("http://127.0.0.1:8080") && lines.contains("api_key=\"none\""), "{lines}");
+    let lines = lines.replace("http://127.0.0.1:8080", served.url()).replace("\"none\"", "\"secret\"");
+    assert!(!run(&["-c", &lines]).is_empty());
 }

@@ -134,6 +134,16 @@ pub fn answer(body: impl Into<Body>) -> Response {
     response
 }
 
+/// An answer that tells how long the engine took for it, in milliseconds: the rest of a round trip is HTTP.
+pub fn timed((body, engine): (Bytes, Duration)) -> Response {
+    let mut response = answer(body);
+    let timing = format!("engine;dur={:.3}", engine.as_secs_f64() * 1e3);
+    if let Ok(timing) = HeaderValue::from_str(&timing) {
+        response.headers_mut().insert("server-timing", timing);
+    }
+    response
+}
+
 /// Which origins' pages may ask; `None`: none.
 ///
 /// # Errors

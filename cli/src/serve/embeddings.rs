@@ -1,6 +1,6 @@
 //! Vectors: as llama-server gives them, and as OpenAI does.
 
-use super::app::{Asked, Server, answer, body};
+use super::app::{Asked, Server, body, timed};
 use super::fields::Fields;
 use super::refusal::Refusal;
 use crate::engine::Input;
@@ -11,6 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use zen_edge_core::backbone::Cancel;
 
 /// The most inputs of a request, as OpenAI has it.
@@ -23,10 +24,11 @@ enum Prompt {
     Ids(Vec<u32>),
 }
 
-/// A vector and how many tokens it stands for.
+/// A vector, how many tokens it stands for, and how long the engine took.
 struct Vector {
     values: Vec<f32>,
     tokens: usize,
+    took: Duration,
 }
 
 /// The inputs of a request: a text, a list of token ids, or a list of either.
@@ -68,11 +70,13 @@ fn read(server: &Server, prompts: &[Prompt], norm: i32, cancel: &Cancel) -> Resu
             Prompt::Text(text) => Input::Text(text),
             Prompt::Ids(ids) => Input::Ids(ids),
         };
+        let start = Instant::now();
         let read = server.embedder.read(input, server.max_tokens, cancel);
         let (mut values, reading) = read.map_err(|error| Refusal::of_read(&error, format!("input[{at}]")))?;
+        let took = start.elapsed();
         server.metrics.reading(&reading);
         normalise(&mut values, norm);
-        Ok(Vector { values, tokens: reading.tokens })
+        Ok(Vector { values, tokens: reading.tokens, took })
     });
     vectors.collect()
 }
@@ -116,10 +120,12 @@ pub async fn llama(State(server): State<Arc<Server>>, asked: Asked) -> Result<Re
     let norm = norm(&mut fields)?;
     let bytes = server.compute(deadline, move |server, cancel| {
         let vectors = read(server, &content, norm, cancel)?;
+        let took = vectors.iter().map(|vector| vector.took).sum();
         let rows = vectors.into_iter().enumerate();
-        body(&rows.map(|(index, vector)| Nested { index, embedding: [vector.values] }).collect::<Vec<_>>())
+        let rows: Vec<_> = rows.map(|(index, vector)| Nested { index, embedding: [vector.values] }).collect();
+        Ok((body(&rows)?, took))
     });
-    Ok(answer(bytes.await?))
+    Ok(timed(bytes.await?))
 }
 
 #[derive(Serialize)]
@@ -170,6 +176,7 @@ pub async fn openai(State(server): State<Arc<Server>>, asked: Asked) -> Result<R
     let bytes = server.compute(deadline, move |server, cancel| {
         let vectors = read(server, &prompts, norm, cancel)?;
         let tokens = vectors.iter().map(|vector| vector.tokens).sum();
+        let took = vectors.iter().map(|vector| vector.took).sum();
         let rows = vectors.into_iter().enumerate().map(|(index, vector)| {
             let embedding = if base64 {
                 let bytes: Vec<u8> = vector.values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -180,9 +187,10 @@ pub async fn openai(State(server): State<Arc<Server>>, asked: Asked) -> Result<R
             Row { object: "embedding", index, embedding }
         });
         let usage = Usage { prompt_tokens: tokens, total_tokens: tokens };
-        body(&List { object: "list", data: rows.collect(), model: &server.names[0], usage })
+        let list = List { object: "list", data: rows.collect(), model: &server.names[0], usage };
+        Ok((body(&list)?, took))
     });
-    Ok(answer(bytes.await?))
+    Ok(timed(bytes.await?))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Decisions, and the rewards that they learn from.
 
-use super::app::{Asked as Body, Server, answer, body};
+use super::app::{Asked as Body, Server, answer, body, timed};
 use super::fields::Fields;
 use super::refusal::Refusal;
 use crate::ask::Asked;
@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Instant;
 use zen_edge_core::backbone::Cancel;
 use zen_edge_core::bandit::OutcomeId;
 use zen_edge_core::decision::{Context, Limits, Source};
@@ -96,7 +97,9 @@ pub async fn route(State(server): State<Arc<Server>>, asked: Body) -> Result<Res
     let Body { fields, deadline } = asked;
     let question = Question::take(fields)?;
     let bytes = server.compute(deadline, move |server, cancel| {
+        let start = Instant::now();
         let view = question.answer(server, cancel)?;
+        let took = start.elapsed();
         if view.tokens > 0 {
             server.metrics.tokens(view.tokens, view.reused, view.cached);
         }
@@ -105,9 +108,9 @@ pub async fn route(State(server): State<Arc<Server>>, asked: Body) -> Result<Res
             Source::Rules => "rules",
             Source::Fallback => "fallback",
         });
-        body(&view)
+        Ok((body(&view)?, took))
     });
-    Ok(answer(bytes.await?))
+    Ok(timed(bytes.await?))
 }
 
 /// `/v1/observe`: how an answer turned out.

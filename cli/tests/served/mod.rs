@@ -43,10 +43,14 @@ impl Served {
         Self::with(words, &[])
     }
 
-    /// On a free port, in a home of its own.
     pub fn with(words: &[&str], env: &[(&str, &str)]) -> Self {
+        Self::by(Command::new(env!("CARGO_BIN_EXE_zen-edge")), words, env)
+    }
+
+    /// On a free port, in a home of its own; `program` is the command or one that runs it.
+    pub fn by(mut program: Command, words: &[&str], env: &[(&str, &str)]) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_zen-edge"))
+        let mut child = program
             .args(["serve", "--port", "0", "--json"])
             .args(words)
             .env_remove("ZEN_EDGE_API_KEY")
