@@ -52,6 +52,9 @@ fn embedding_is_llama_servers_with_the_commands_own_bits() {
     let timing = served.post("/embedding", &json!({"content": "a new one"}));
     let engine = timing.header("server-timing").and_then(|value| value.strip_prefix("engine;dur=")).unwrap();
     assert!(engine.parse::<f64>().unwrap() > 0.0, "{engine}");
+    assert_eq!(timing.header("zen-edge-truncated"), None);
+    let cut = served.post("/embedding", &json!({"content": ["river ".repeat(3000), "a"]}));
+    assert_eq!((cut.status, cut.header("zen-edge-truncated")), (200, Some("1")));
     // Many at once, fields that llama-server would know, its other path, and no content type: a script's urllib.
     let many = json!({"content": ["hi", PROMPT], "image_data": [], "cache_prompt": true});
     let answer = served.ask("POST", "/embeddings", many.to_string().as_bytes(), &[]).good();

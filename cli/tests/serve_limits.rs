@@ -87,6 +87,18 @@ fn what_takes_too_long_is_ended() {
 }
 
 #[test]
+fn a_stream_that_takes_too_long_ends_with_an_error() {
+    let (served, _folder) = slow(&["--timeout", "0.2"]);
+    let messages = json!([{"role": "user", "content": "hi ".repeat(1000)}]);
+    let body = json!({"messages": messages, "stream": true, "max_tokens": 2500, "temperature": 2, "seed": 1});
+    let late = served.ask("POST", "/v1/chat/completions", body.to_string().as_bytes(), &[]);
+    // In the stream; or, on a machine that is busy, in place of it.
+    assert!(late.status == 200 || late.status == 504, "{}", late.status);
+    assert!(late.text.contains("\"code\":\"timeout\"") && !late.text.contains("[DONE]"), "{}", late.text);
+    served.until("zen_edge_running", 0.0);
+}
+
+#[test]
 fn told_to_end_it_finishes_what_runs_and_takes_no_more() {
     for signal in ["TERM", "INT"] {
         let (mut served, _folder) = slow(&["--grace", "600", "--timeout", "600"]);

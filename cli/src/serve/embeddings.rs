@@ -4,6 +4,7 @@ use super::app::{Asked, Server, body, timed};
 use super::fields::Fields;
 use super::refusal::Refusal;
 use crate::engine::Input;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use base64::Engine as _;
@@ -24,11 +25,19 @@ enum Prompt {
     Ids(Vec<u32>),
 }
 
-/// A vector, how many tokens it stands for, and how long the engine took.
+/// A vector and how many tokens it stands for.
 struct Vector {
     values: Vec<f32>,
     tokens: usize,
+}
+
+/// What the engine did for a request.
+#[derive(Default)]
+struct Work {
+    vectors: Vec<Vector>,
     took: Duration,
+    /// Inputs of which not all was read.
+    truncated: usize,
 }
 
 /// The inputs of a request: a text, a list of token ids, or a list of either.
@@ -64,8 +73,9 @@ fn inputs(param: &'static str, value: Value) -> Result<Vec<Prompt>, Refusal> {
 }
 
 /// The vectors of all inputs, in their order.
-fn read(server: &Server, prompts: &[Prompt], norm: i32, cancel: &Cancel) -> Result<Vec<Vector>, Refusal> {
-    let vectors = prompts.iter().enumerate().map(|(at, prompt)| {
+fn read(server: &Server, prompts: &[Prompt], norm: i32, cancel: &Cancel) -> Result<Work, Refusal> {
+    let mut work = Work::default();
+    for (at, prompt) in prompts.iter().enumerate() {
         let input = match prompt {
             Prompt::Text(text) => Input::Text(text),
             Prompt::Ids(ids) => Input::Ids(ids),
@@ -73,12 +83,22 @@ fn read(server: &Server, prompts: &[Prompt], norm: i32, cancel: &Cancel) -> Resu
         let start = Instant::now();
         let read = server.embedder.read(input, server.max_tokens, cancel);
         let (mut values, reading) = read.map_err(|error| Refusal::of_read(&error, format!("input[{at}]")))?;
-        let took = start.elapsed();
+        work.took += start.elapsed();
+        work.truncated += usize::from(reading.truncated);
         server.metrics.reading(&reading);
         normalise(&mut values, norm);
-        Ok(Vector { values, tokens: reading.tokens, took })
-    });
-    vectors.collect()
+        work.vectors.push(Vector { values, tokens: reading.tokens });
+    }
+    Ok(work)
+}
+
+/// An answer that tells of inputs which were cut: neither form has a field for it.
+fn respond((bytes, took, truncated): (Bytes, Duration, usize)) -> Response {
+    let mut response = timed((bytes, took));
+    if truncated > 0 {
+        response.headers_mut().insert("zen-edge-truncated", truncated.into());
+    }
+    response
 }
 
 /// llama.cpp's norms: -1 none, 0 the largest value becomes 32760, 1 taxicab, 2 Euclidean, above that the p-norm.
@@ -119,13 +139,12 @@ pub async fn llama(State(server): State<Arc<Server>>, asked: Asked) -> Result<Re
     };
     let norm = norm(&mut fields)?;
     let bytes = server.compute(deadline, move |server, cancel| {
-        let vectors = read(server, &content, norm, cancel)?;
-        let took = vectors.iter().map(|vector| vector.took).sum();
+        let Work { vectors, took, truncated } = read(server, &content, norm, cancel)?;
         let rows = vectors.into_iter().enumerate();
         let rows: Vec<_> = rows.map(|(index, vector)| Nested { index, embedding: [vector.values] }).collect();
-        Ok((body(&rows)?, took))
+        Ok((body(&rows)?, took, truncated))
     });
-    Ok(timed(bytes.await?))
+    Ok(respond(bytes.await?))
 }
 
 #[derive(Serialize)]
@@ -174,9 +193,8 @@ pub async fn openai(State(server): State<Arc<Server>>, asked: Asked) -> Result<R
     fields.ignore(&["user"]);
     fields.end()?;
     let bytes = server.compute(deadline, move |server, cancel| {
-        let vectors = read(server, &prompts, norm, cancel)?;
+        let Work { vectors, took, truncated } = read(server, &prompts, norm, cancel)?;
         let tokens = vectors.iter().map(|vector| vector.tokens).sum();
-        let took = vectors.iter().map(|vector| vector.took).sum();
         let rows = vectors.into_iter().enumerate().map(|(index, vector)| {
             let embedding = if base64 {
                 let bytes: Vec<u8> = vector.values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -188,9 +206,9 @@ pub async fn openai(State(server): State<Arc<Server>>, asked: Asked) -> Result<R
         });
         let usage = Usage { prompt_tokens: tokens, total_tokens: tokens };
         let list = List { object: "list", data: rows.collect(), model: &server.names[0], usage };
-        Ok((body(&list)?, took))
+        Ok((body(&list)?, took, truncated))
     });
-    Ok(timed(bytes.await?))
+    Ok(respond(bytes.await?))
 }
 
 #[cfg(test)]
