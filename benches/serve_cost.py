@@ -63,7 +63,7 @@ def measure(server, runs):
     connection = server.connect()
     kinds = {
         "no engine (/health)": lambda i: ask(connection, "GET", "/health"),
-        "known prompt": lambda i: ask(connection, "POST", "/embedding", {"content": SHORT}),
+        "repeated prompt": lambda i: ask(connection, "POST", "/embedding", {"content": SHORT}),
         "short prompt": lambda i: ask(connection, "POST", "/embedding", {"content": f"{i}: {SHORT}"}),
         "long prompt": lambda i: ask(connection, "POST", "/embedding", {"content": f"{i}: {LONG}"}),
     }

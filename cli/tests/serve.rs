@@ -84,7 +84,7 @@ fn a_backbone_without_heads_gives_vectors_and_says_what_it_lacks() {
     served.post("/embedding", &json!({"content": vec![7; 300]})).good();
     let said =
         refused(&served.post("/embedding", &json!({"content": [[1], [4_000_000]]})), 400, "invalid_token");
-    assert!(said.starts_with("input[1]: "), "{said}");
+    assert!(said.starts_with("content[1]: "), "{said}");
     for name in ["pack", "small"] {
         assert_eq!(served.get(&format!("/v1/models/{name}")).good()["id"], name);
         let asked = json!({"model": name, "input": "hi"});

@@ -25,6 +25,12 @@ enum Prompt {
     Ids(Vec<u32>),
 }
 
+/// The inputs of a request, and the field that they stood in.
+struct Inputs {
+    param: &'static str,
+    prompts: Vec<Prompt>,
+}
+
 /// A vector and how many tokens it stands for.
 struct Vector {
     values: Vec<f32>,
@@ -73,9 +79,9 @@ fn inputs(param: &'static str, value: Value) -> Result<Vec<Prompt>, Refusal> {
 }
 
 /// The vectors of all inputs, in their order.
-fn read(server: &Server, prompts: &[Prompt], norm: i32, cancel: &Cancel) -> Result<Work, Refusal> {
+fn read(server: &Server, asked: &Inputs, norm: i32, cancel: &Cancel) -> Result<Work, Refusal> {
     let mut work = Work::default();
-    for (at, prompt) in prompts.iter().enumerate() {
+    for (at, prompt) in asked.prompts.iter().enumerate() {
         let input = match prompt {
             Prompt::Text(text) => Input::Text(text),
             Prompt::Ids(ids) => Input::Ids(ids),
@@ -133,10 +139,11 @@ struct Nested {
 /// `/embedding`, as llama-server answers it. Fields that it does not know are passed over, as there.
 pub async fn llama(State(server): State<Arc<Server>>, asked: Asked) -> Result<Response, Refusal> {
     let Asked { mut fields, deadline } = asked;
-    let content = match fields.take::<Value>("content")? {
-        Some(content) => inputs("content", content)?,
-        None => inputs("input", fields.take("input")?.ok_or(Refusal::Missing("content"))?)?,
+    let (param, content) = match fields.take::<Value>("content")? {
+        Some(content) => ("content", content),
+        None => ("input", fields.take("input")?.ok_or(Refusal::Missing("content"))?),
     };
+    let content = Inputs { param, prompts: inputs(param, content)? };
     let norm = norm(&mut fields)?;
     let bytes = server.compute(deadline, move |server, cancel| {
         let Work { vectors, took, truncated } = read(server, &content, norm, cancel)?;
@@ -180,6 +187,7 @@ pub async fn openai(State(server): State<Arc<Server>>, asked: Asked) -> Result<R
     let Asked { mut fields, deadline } = asked;
     server.check_model(fields.take("model")?)?;
     let prompts = inputs("input", fields.take("input")?.ok_or(Refusal::Missing("input"))?)?;
+    let prompts = Inputs { param: "input", prompts };
     let base64 = match fields.take::<String>("encoding_format")?.as_deref() {
         None | Some("float") => false,
         Some("base64") => true,
