@@ -58,8 +58,8 @@ def ask(connection, method, path, body=None):
     return took, float(timing.split("dur=")[1]), text
 
 
-def measure(server, runs):
-    """Rows of (what, [(round trip, engine)], bytes of an answer), the kinds in turn."""
+def measure(server, runs, long_every):
+    """Rows of (what, [(round trip, engine)], bytes of an answer), the kinds in turn; a long prompt in every so many turns."""
     connection = server.connect()
     kinds = {
         "no engine (/health)": lambda i: ask(connection, "GET", "/health"),
@@ -71,7 +71,7 @@ def measure(server, runs):
     size = {}
     for i in range(runs + 3):
         for kind, call in kinds.items():
-            if kind == "long prompt" and i % 10:
+            if kind == "long prompt" and i % long_every:
                 continue
             took, engine, text = call(i)
             size[kind] = len(text)
@@ -112,9 +112,10 @@ def main():
     raw = {}
     table = ["| model, request | answers | answer, bytes | round trip, ms | engine, ms | added, ms | added, p95 |", "|---|--:|--:|--:|--:|--:|--:|"]
     for name, words in sides.items():
-        runs = a.runs if name == "default pack" else max(a.runs // 5, 20)
+        small = name == "default pack"
+        runs, long_every = (a.runs, 5) if small else (max(a.runs // 5, 20), 2)
         with Server(command, [*words, "--threads", str(a.threads)]) as server:
-            rows, size = measure(server, runs)
+            rows, size = measure(server, runs, long_every)
         for kind, times in rows.items():
             added = sorted(took - engine for took, engine in times)
             p95 = added[min(len(added) - 1, int(len(added) * 0.95))]

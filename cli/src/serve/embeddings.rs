@@ -88,7 +88,8 @@ fn read(server: &Server, asked: &Inputs, norm: i32, cancel: &Cancel) -> Result<W
         };
         let start = Instant::now();
         let read = server.embedder.read(input, server.max_tokens, cancel);
-        let (mut values, reading) = read.map_err(|error| Refusal::of_read(&error, format!("input[{at}]")))?;
+        let (mut values, reading) =
+            read.map_err(|error| Refusal::of_read(&error, format!("{}[{at}]", asked.param)))?;
         work.took += start.elapsed();
         work.truncated += usize::from(reading.truncated);
         server.metrics.reading(&reading);
