@@ -128,6 +128,7 @@ def main():
     text = "\n".join(table)
     text += f"\n\nMedians; {a.threads} threads, one client, loopback. `added` is the round trip less the engine's time of the same request: "
     text += "sockets, HTTP, JSON of both sides, the change of threads, and Python's http.client."
+    text += " The row without engine shows how busy the machine was: what is waited for there is waited for in every row."
     record.keep("serve-cost", {"threads": a.threads, "runs": raw}, text)
 
 
