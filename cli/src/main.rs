@@ -14,6 +14,7 @@ mod model;
 mod output;
 mod pull;
 mod route;
+mod serve;
 mod state;
 mod stats;
 mod view;
@@ -45,6 +46,8 @@ enum Command {
     Generate(Box<generate::Args>),
     /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
     Inspect(inspect::Args),
+    /// Answer over HTTP on this machine, as llama-server and OpenAI do: vectors, decisions, chat
+    Serve(Box<serve::Args>),
     /// Fetch a backbone into the user's cache: resumed, verified, whole or not there at all
     Pull(pull::Args),
 }
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Embed(args) => embed::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Pull(args) => pull::run(&args).map_err(Into::into),
     };
     match done {
