@@ -15,7 +15,7 @@ use zen_edge_core::generate::{GenerateError, Generator};
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::pack::{LoadError, Pack};
 use zen_edge_core::router::{
-    BackendInfo, Milliseconds, Reading, Request, Router, RouterOptions, Timings, View,
+    BackendInfo, Milliseconds, Reading, Request, Router, RouterOptions, TagRequest, Timings, View,
 };
 use zen_edge_core::source::{Memory, Source};
 use zen_edge_core::tokenizer::{EncodeOptions, Tokenizer};
@@ -171,12 +171,22 @@ impl Engine {
             plain_text,
             asked: Asked::default(),
             user: None,
+            tag: None,
         })
     }
 
     /// The router.
     pub const fn router(&self) -> &Router {
         &self.router
+    }
+
+    /// From now on the backbone is asked for its route tag too.
+    ///
+    /// # Errors
+    /// Where the backbone has no LM head that can be run.
+    pub fn ask_tag(&mut self, tag: TagRequest) -> Result<(), Failure> {
+        self.tag = Some((self.router.generator()?, tag));
+        Ok(())
     }
 
     /// From now on every prompt is asked with these limits, and this user's rewards count.
@@ -240,7 +250,10 @@ impl Engine {
     /// # Errors
     /// What the backbone says.
     pub fn route(&self, prompt: &str) -> Result<View, Failure> {
-        let outcome = self.router.route(prompt, &self.request()).map_err(LoadError::from)?;
+        let outcome = match &self.tag {
+            Some((generator, tag)) => self.router.route_by_tag(generator, prompt, &self.request(), tag)?,
+            None => self.router.route(prompt, &self.request()).map_err(LoadError::from)?,
+        };
         Ok(View::new(&self.router, &self.asked.limits, outcome))
     }
 }

@@ -2,6 +2,7 @@
 
 mod ask;
 mod batch;
+mod choose;
 mod embed;
 mod engine;
 mod exit;
@@ -44,6 +45,8 @@ enum Command {
     Embed(embed::Args),
     /// Continue a text, or answer in a chat: the backbone as a language model
     Generate(Box<generate::Args>),
+    /// Say how probable each of given answers is after a prompt
+    Choose(choose::Args),
     /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
     Inspect(inspect::Args),
     /// Answer over HTTP on this machine, as llama-server and OpenAI do: vectors, decisions, chat
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Stats(args) => stats::run(&args),
         Command::Embed(args) => embed::run(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::Choose(args) => choose::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Pull(args) => pull::run(&args).map_err(Into::into),

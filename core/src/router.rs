@@ -17,6 +17,7 @@ mod prefixes;
 mod session;
 mod speed;
 mod stats;
+mod tagging;
 mod types;
 mod view;
 
@@ -28,6 +29,7 @@ pub use learning::ObserveError;
 pub use prefixes::DEFAULT_BYTES as PREFIX_BYTES;
 pub use session::Session;
 pub use stats::{Counts, Held, RouterStats};
+pub use tagging::TagRequest;
 pub use types::{BackendInfo, Embedding, Outcome, Reading, Request, Reward, RouterOptions, Timings};
 pub use view::{Milliseconds, Scored, Scores, Shares, View};
 

@@ -107,6 +107,8 @@ pub async fn route(State(server): State<Arc<Server>>, asked: Body) -> Result<Res
             Source::Learned => "learned",
             Source::Rules => "rules",
             Source::Fallback => "fallback",
+            Source::Tag => "tag",
+            Source::Both => "both",
         });
         Ok((body(&view)?, took))
     });

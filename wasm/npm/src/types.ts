@@ -182,7 +182,7 @@ export interface Outcome {
   /** The effort to ask it for. */
   level: Level;
   /** What chose it. */
-  source: "learned" | "rules" | "fallback";
+  source: "learned" | "rules" | "fallback" | "tag" | "both";
   /** Why that source, in words. */
   reason: string;
   /** Whether a conversation was held at its model: the scores speak for another one. */
@@ -247,7 +247,7 @@ export interface Reward {
 /** What a router has done since it was loaded. It holds no text. */
 export interface Stats {
   routed: number;
-  sources: Partial<Record<"learned" | "rules" | "fallback", number>>;
+  sources: Partial<Record<"learned" | "rules" | "fallback" | "tag" | "both", number>>;
   reasons: Record<string, number>;
   tasks: Partial<Record<Task, number>>;
   models: Record<string, number>;
