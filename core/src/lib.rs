@@ -10,10 +10,12 @@
 //! * [`catalog`], [`rules`], [`policy`], [`decision`] – logits, limits and context to a decision with reasons.
 //! * [`bandit`] – what a user's rewards teach.
 //! * [`cache`] – vectors of prompts that were read before.
+//! * [`bench`] – how fast a device is, and how fast it could be at most.
 //! * [`pack`] and [`router`] – a backbone and its heads together; prompt in, outcome out.
 
 pub mod backbone;
 pub mod bandit;
+pub mod bench;
 pub mod cache;
 pub mod catalog;
 pub mod config;

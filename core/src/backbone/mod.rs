@@ -206,6 +206,11 @@ impl Backbone {
         })
     }
 
+    /// The file that it was loaded from.
+    pub const fn source(&self) -> &Arc<dyn Source> {
+        &self.source
+    }
+
     /// Its shape.
     pub const fn shape(&self) -> &Shape {
         &self.shape
@@ -224,6 +229,11 @@ impl Backbone {
     /// Threads that run.
     pub fn threads(&self) -> usize {
         self.pool.threads()
+    }
+
+    /// The threads that run, to measure what they can do at most.
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// Bytes of the weights that a prompt reads whole (all but the embedding), as the file has them.
