@@ -2,6 +2,8 @@
 
 mod ask;
 mod batch;
+mod bench;
+mod compare;
 mod embed;
 mod engine;
 mod exit;
@@ -44,6 +46,10 @@ enum Command {
     Inspect(inspect::Args),
     /// Fetch a backbone into the user's cache: resumed, verified, whole or not there at all
     Pull(pull::Args),
+    /// Measure how fast this machine is, and set beside it how fast it could be at most
+    Bench(Box<bench::Args>),
+    /// Set records of several machines side by side
+    Compare(compare::Args),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +61,8 @@ fn main() -> ExitCode {
         Command::Embed(args) => embed::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Pull(args) => pull::run(&args).map_err(Into::into),
+        Command::Bench(args) => bench::run(&args),
+        Command::Compare(args) => compare::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,10 +7,10 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let (router, clock): (std::sync::Arc<zen_edge_core::router::Router>, std::sync::Arc<dyn zen_edge_core::router::Clock>) = todo!();
-//! use zen_edge_core::bench::{About, Bench, NoMeter, Plan};
+//! use zen_edge_core::bench::{About, Bench, NoMeter, Plan, Subject};
 //! use std::time::Duration;
 //!
-//! let mut bench = Bench::new(router, Plan::default(), clock, Box::new(NoMeter))?;
+//! let mut bench = Bench::new(Subject::Router(router), Plan::default(), clock, Box::new(NoMeter))?;
 //! while !bench.work(Duration::from_millis(100))? {
 //!     println!("{:.0} %", 100.0 * bench.progress().share);
 //! }
@@ -36,7 +36,7 @@ pub use record::{
 };
 pub use stats::{Figures, Spread};
 
-use crate::backbone::{BackboneError, Pass};
+use crate::backbone::{Backbone, BackboneError, Pass};
 use crate::gguf::Gguf;
 use crate::router::{Clock, Job, Request, Router};
 use decode::Decoding;
@@ -56,6 +56,32 @@ const THROTTLED: f64 = 0.9;
 /// The relative standard deviation above which repetitions are told to differ.
 const NOISY: f64 = 0.15;
 
+/// What is measured.
+#[derive(Clone)]
+pub enum Subject {
+    /// A router: reading, and whole decisions.
+    Router(Arc<Router>),
+    /// A backbone without heads: reading.
+    Backbone(Arc<Backbone>),
+}
+
+impl Subject {
+    /// Its backbone.
+    pub fn backbone(&self) -> &Backbone {
+        match self {
+            Self::Router(router) => router.backbone(),
+            Self::Backbone(backbone) => backbone,
+        }
+    }
+
+    const fn router(&self) -> Option<&Arc<Router>> {
+        match self {
+            Self::Router(router) => Some(router),
+            Self::Backbone(_) => None,
+        }
+    }
+}
+
 /// Which prompts the decisions are measured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompts {
@@ -67,7 +93,7 @@ pub enum Prompts {
     Given(Vec<String>),
 }
 
-/// What is measured.
+/// How it is measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Tokens of the prompts whose prefill is measured.
@@ -76,7 +102,7 @@ pub struct Plan {
     pub decode: Vec<usize>,
     /// How often each of them.
     pub repetitions: usize,
-    /// Whole decisions.
+    /// Whole decisions; of a router alone.
     pub prompts: Prompts,
     /// Whether the machine's limits are measured, and so every speed has its bound.
     pub limits: bool,
@@ -243,7 +269,7 @@ struct Series {
 
 /// A bench on its way: [`Bench::work`] until it is done, then [`Bench::finish`].
 pub struct Bench {
-    router: Arc<Router>,
+    subject: Subject,
     facts: Facts,
     plan: Plan,
     clock: Arc<dyn Clock>,
@@ -263,17 +289,17 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Plans a bench of `router`. Its caches are cleared in between: what it remembers of earlier prompts is forgotten.
+    /// Plans a bench. A router's caches are cleared in between: what it remembers of earlier prompts is forgotten.
     ///
     /// # Errors
     /// A plan that cannot be, a file that cannot be read.
     pub fn new(
-        router: Arc<Router>,
+        subject: Subject,
         plan: Plan,
         clock: Arc<dyn Clock>,
         meter: Box<dyn Meter>,
     ) -> Result<Self, BenchError> {
-        let backbone = router.backbone();
+        let backbone = subject.backbone();
         let gguf = Gguf::open(backbone.source().clone()).map_err(BackboneError::from)?;
         let facts = Facts::read(&gguf)?;
         let most = backbone.shape().context;
@@ -285,10 +311,10 @@ impl Bench {
         if plan.repetitions == 0 {
             return Err(BenchError::Repetitions);
         }
-        let prompts = match &plan.prompts {
-            Prompts::None => Vec::new(),
-            Prompts::Made(each) => prompts::made(&router, *each),
-            Prompts::Given(given) => {
+        let prompts = match (&plan.prompts, subject.router()) {
+            (Prompts::None, _) | (_, None) => Vec::new(),
+            (Prompts::Made(each), Some(router)) => prompts::made(router, *each),
+            (Prompts::Given(given), Some(_)) => {
                 let mut seen = std::collections::HashSet::new();
                 given.iter().filter(|text| !text.trim().is_empty() && seen.insert(*text)).cloned().collect()
             }
@@ -314,7 +340,7 @@ impl Bench {
             tasks: queue.len(),
             decided: vec![Decided::default(); prompts.len()],
             series: Series { interval, ..Series::default() },
-            router,
+            subject,
             facts,
             plan,
             clock,
@@ -402,13 +428,15 @@ impl Bench {
                 None => Work::Nothing,
             },
             Task::Cold(_) => {
-                self.router.clear_cache();
+                if let Some(router) = self.subject.router() {
+                    router.clear_cache();
+                }
                 Work::Decision(None)
             }
             Task::Cached(_) => Work::Decision(None),
             Task::Memory => Work::Nothing,
             Task::Limits => {
-                let backbone = self.router.backbone();
+                let backbone = self.subject.backbone();
                 let whole = |bytes: u64| {
                     usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1 << 16, self.plan.read_bytes)
                 };
@@ -426,13 +454,13 @@ impl Bench {
 
     /// Ids of ordinary tokens, the same on every device.
     fn ids(&self, tokens: usize) -> Vec<u32> {
-        let vocab = self.router.backbone().shape().vocab;
-        (0..tokens.min(self.router.backbone().shape().context)).map(|i| (i * 7919 % vocab) as u32).collect()
+        let vocab = self.subject.backbone().shape().vocab;
+        (0..tokens.min(self.subject.backbone().shape().context)).map(|i| (i * 7919 % vocab) as u32).collect()
     }
 
     /// Makes a step; whether the repetition is done.
     fn step(&mut self, running: &mut Running) -> Result<bool, BenchError> {
-        let backbone = self.router.backbone();
+        let backbone = self.subject.backbone();
         match &mut running.work {
             Work::Pass(ids, pass) => {
                 let pass = match pass {
@@ -443,8 +471,9 @@ impl Bench {
             }
             Work::Decision(job) => {
                 let (Task::Cold(at) | Task::Cached(at)) = running.task else { return Ok(true) };
-                let job =
-                    job.get_or_insert_with(|| Box::new(self.router.begin(&self.prompts[at], &Request::default())));
+                let Some(router) = self.subject.router() else { return Ok(true) };
+                let request = Request::default();
+                let job = job.get_or_insert_with(|| Box::new(router.begin(&self.prompts[at], &request)));
                 if !job.step() {
                     return Ok(false);
                 }
@@ -515,7 +544,7 @@ impl Bench {
 
     /// The rows of the speeds, each with its bound.
     fn rows(&self) -> Vec<Speed> {
-        let backbone = self.router.backbone();
+        let backbone = self.subject.backbone();
         let mut rows: Vec<Speed> = Vec::new();
         for (phase, name, sizes) in
             [(Phase::Prefill, "pp", &self.plan.prefill), (Phase::Decode, "tg", &self.plan.decode)]
@@ -587,7 +616,7 @@ impl Bench {
     /// The record of what was measured.
     #[must_use]
     pub fn finish(self, about: About) -> Record {
-        let backbone = self.router.backbone();
+        let backbone = self.subject.backbone();
         let speed = self.rows();
         let sustained = self.series.finish();
         let mut warnings = about.warnings;
@@ -640,7 +669,9 @@ fn above_warning(row: &Speed) -> Warning {
         Some(Limiter::Memory) => {
             "the weights came from a cache that the read test did not find, or the clock is wrong"
         }
-        _ => "the processor ran slower while its peak was measured (heat, another program), or the clock is wrong",
+        _ => {
+            "the processor ran slower while its peak was measured (heat, another program), or the clock is wrong"
+        }
     };
     Warning::new(
         "above_bound",

@@ -9,8 +9,7 @@ use zen_edge_kernels::format::BlockType;
 /// Parts of a layer of which the last layer needs the last token's output alone.
 const LAST_TOKEN: [&str; 5] = ["attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 /// Matrices of a layer.
-const MATRICES: [&str; 7] =
-    ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
+const MATRICES: [&str; 7] = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 
 /// Multiply-adds, by what the activations are in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

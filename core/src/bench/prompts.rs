@@ -46,8 +46,9 @@ fn prompt(router: &Router, number: usize, tokens: usize) -> String {
     for stride in [64, 8, 1] {
         loop {
             let have = text.split(' ').count();
-            let more: String =
-                (have..have + stride).map(|at| format!(" {}", WORDS[(at * 7 + number) % WORDS.len()])).collect();
+            let more: String = (have..have + stride)
+                .map(|at| format!(" {}", WORDS[(at * 7 + number) % WORDS.len()]))
+                .collect();
             let longer = text.clone() + &more;
             if !fits(&longer) || have > 4 * LONGEST {
                 break;

@@ -364,7 +364,9 @@ impl Warning {
 #[non_exhaustive]
 pub enum RecordError {
     /// It is larger than any record.
-    #[error("{bytes} bytes are more than any record has: give a file that `zen-edge bench` or the page wrote")]
+    #[error(
+        "{bytes} bytes are more than any record has: give a file that `zen-edge bench` or the page wrote"
+    )]
     TooLarge {
         /// Its size.
         bytes: usize,
