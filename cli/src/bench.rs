@@ -12,15 +12,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use zen_edge_core::backbone::{Backbone, BackboneOptions};
+use zen_edge_core::backbone::BackboneOptions;
 use zen_edge_core::bench::{
     About, Again, Bench, BenchError, Load, Plan, Prompts, READ_BYTES, Record, Subject, Warning,
 };
-use zen_edge_core::gguf::Gguf;
+use zen_edge_core::generate::Generator;
 use zen_edge_core::pack::{LoadError, Pack};
 use zen_edge_core::router::{Request, Router, RouterOptions, SystemClock};
 use zen_edge_core::source::{Memory, Source, sha256};
 use zen_edge_default_pack as inside;
+use zen_edge_kernels::attention::KvType;
 use zen_edge_kernels::isa::Isa;
 use zen_edge_kernels::pool::Pool;
 
@@ -39,6 +40,9 @@ pub struct Args {
     /// Tokens that are generated; 0 measures none
     #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', default_values_t = [64])]
     decode: Vec<usize>,
+    /// How keys and values are kept while tokens are generated: f32, f16 or int8
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = crate::generate::kv_type)]
+    kv: KvType,
     /// How often each of them is measured
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repetitions: u16,
@@ -87,6 +91,7 @@ impl From<BenchError> for Failure {
     fn from(error: BenchError) -> Self {
         match error {
             BenchError::Backbone(error) => LoadError::from(error).into(),
+            BenchError::Generate(error) => error.into(),
             BenchError::Tokens { .. } | BenchError::Repetitions => Self::new(Exit::Usage, error.to_string()),
             _ => Self::new(Exit::Other, error.to_string()),
         }
@@ -104,6 +109,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let plan = Plan {
         prefill: whole(&args.prefill),
         decode: whole(&args.decode),
+        kv: args.kv,
         repetitions: args.repetitions.into(),
         prompts,
         limits: true,
@@ -187,9 +193,8 @@ fn load(args: &Args, model: Arc<dyn Source>, isa: Isa, threads: usize) -> Result
             Subject::Router(Arc::new(Router::load(&pack, &options)?))
         }
         None => {
-            let gguf = Gguf::open(model).map_err(LoadError::from)?;
             let options = BackboneOptions { isa: Some(isa), threads, ..BackboneOptions::default() };
-            Subject::Backbone(Arc::new(Backbone::load(&gguf, &options).map_err(LoadError::from)?))
+            Subject::Generator(Generator::open(model, &options)?)
         }
     };
     let loaded = ms(start);
@@ -198,7 +203,8 @@ fn load(args: &Args, model: Arc<dyn Source>, isa: Isa, threads: usize) -> Result
         Subject::Router(router) => {
             router.route("why is the sky blue?", &Request::default()).map_err(LoadError::from)?;
         }
-        Subject::Backbone(backbone) => {
+        Subject::Generator(generator) => {
+            let backbone = generator.backbone();
             let ids: Vec<u32> = (0..6.min(backbone.shape().vocab as u32)).collect();
             backbone.embed(&ids).map_err(LoadError::from)?;
         }

@@ -20,7 +20,6 @@
 //! ```
 
 mod bound;
-mod decode;
 mod limits;
 mod prompts;
 mod record;
@@ -36,10 +35,10 @@ pub use record::{
 };
 pub use stats::{Figures, Spread};
 
-use crate::backbone::{Backbone, BackboneError, Pass};
+use crate::backbone::{Backbone, BackboneError, KvType, Pass};
+use crate::generate::{self, GenerateError, GenerateOptions, Generation, Generator};
 use crate::gguf::Gguf;
 use crate::router::{Clock, Job, Request, Router};
-use decode::Decoding;
 use limits::Measuring;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,10 +58,10 @@ const NOISY: f64 = 0.15;
 /// What is measured.
 #[derive(Clone)]
 pub enum Subject {
-    /// A router: reading, and whole decisions.
+    /// A router: reading, whole decisions and, where the plan has it, generating.
     Router(Arc<Router>),
-    /// A backbone without heads: reading.
-    Backbone(Arc<Backbone>),
+    /// A backbone without heads: reading and generating.
+    Generator(Generator),
 }
 
 impl Subject {
@@ -70,14 +69,21 @@ impl Subject {
     pub fn backbone(&self) -> &Backbone {
         match self {
             Self::Router(router) => router.backbone(),
-            Self::Backbone(backbone) => backbone,
+            Self::Generator(generator) => generator.backbone(),
         }
     }
 
     const fn router(&self) -> Option<&Arc<Router>> {
         match self {
             Self::Router(router) => Some(router),
-            Self::Backbone(_) => None,
+            Self::Generator(_) => None,
+        }
+    }
+
+    fn generator(&self) -> Result<Generator, GenerateError> {
+        match self {
+            Self::Router(router) => router.generator(),
+            Self::Generator(generator) => Ok(generator.clone()),
         }
     }
 }
@@ -100,6 +106,8 @@ pub struct Plan {
     pub prefill: Vec<usize>,
     /// Tokens that are generated.
     pub decode: Vec<usize>,
+    /// How keys and values are kept while tokens are generated.
+    pub kv: KvType,
     /// How often each of them.
     pub repetitions: usize,
     /// Whole decisions; of a router alone.
@@ -117,6 +125,7 @@ impl Default for Plan {
         Self {
             prefill: vec![16, 64, 128, 512],
             decode: vec![64],
+            kv: KvType::F32,
             repetitions: 5,
             prompts: Prompts::Made(20),
             limits: true,
@@ -173,6 +182,9 @@ pub enum BenchError {
     /// The backbone says so.
     #[error(transparent)]
     Backbone(#[from] BackboneError),
+    /// The model does not generate.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
     /// A size of the plan cannot be.
     #[error("{tokens} tokens cannot be measured: give 1 to {most}")]
     Tokens {
@@ -236,7 +248,8 @@ struct Running {
 enum Work {
     Pass(Vec<u32>, Option<Box<Pass>>),
     Decision(Option<Box<Job>>),
-    Decode(Box<Decoding>),
+    /// A generation and how many tokens have come.
+    Decode(Box<Generation>, usize),
     Limits(Box<Measuring>),
     Nothing,
 }
@@ -278,7 +291,7 @@ pub struct Bench {
     queue: VecDeque<Task>,
     tasks: usize,
     running: Option<Running>,
-    decoder: Option<Arc<decode::Generator>>,
+    generator: Option<Generator>,
     samples: Vec<Sample>,
     decided: Vec<Decided>,
     memory: Option<MemoryUse>,
@@ -319,7 +332,7 @@ impl Bench {
                 given.iter().filter(|text| !text.trim().is_empty() && seen.insert(*text)).cloned().collect()
             }
         };
-        let decoder = None::<Arc<decode::Generator>>;
+        let generator = if plan.decode.is_empty() { None } else { Some(subject.generator()?) };
         let mut queue = VecDeque::from([Task::WarmUp]);
         for tokens in &plan.prefill {
             queue.extend((0..plan.repetitions).map(|_| Task::Prefill(*tokens)));
@@ -348,7 +361,7 @@ impl Bench {
             prompts,
             queue,
             running: None,
-            decoder,
+            generator,
             samples: Vec::new(),
             memory: None,
             limits: None,
@@ -423,8 +436,18 @@ impl Bench {
             Task::WarmUp => Work::Pass(self.ids(SUSTAINED_TOKENS.min(16)), None),
             Task::Prefill(tokens) => Work::Pass(self.ids(tokens), None),
             Task::Sustained(_) => Work::Pass(self.ids(SUSTAINED_TOKENS), None),
-            Task::Decode(tokens) => match &self.decoder {
-                Some(generator) => Work::Decode(Box::new(Decoding::new(generator.clone(), tokens)?)),
+            Task::Decode(tokens) => match &self.generator {
+                Some(generator) => {
+                    // One token begins it, so that a step reads the weights, the LM head and a short context: as
+                    // llama-bench does.
+                    let options = GenerateOptions {
+                        max_tokens: tokens,
+                        kv: self.plan.kv,
+                        ignore_end: true,
+                        ..GenerateOptions::default()
+                    };
+                    Work::Decode(Box::new(generator.begin_ids(self.ids(1), &options)?), 0)
+                }
                 None => Work::Nothing,
             },
             Task::Cold(_) => {
@@ -441,7 +464,7 @@ impl Bench {
                     usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1 << 16, self.plan.read_bytes)
                 };
                 let mut sizes = vec![whole(self.facts.model.weight_bytes), self.plan.read_bytes];
-                if self.decoder.is_some() {
+                if self.generator.is_some() {
                     sizes.push(whole(self.facts.step_bytes()));
                 }
                 sizes.sort_unstable();
@@ -488,7 +511,14 @@ impl Bench {
                 }
                 Ok(true)
             }
-            Work::Decode(decoding) => decoding.step(&*self.clock),
+            Work::Decode(generation, come) => match generation.step()? {
+                generate::Progress::Reading => Ok(false),
+                generate::Progress::Piece(_) => {
+                    *come += 1;
+                    Ok(matches!(running.task, Task::Decode(tokens) if *come == tokens))
+                }
+                generate::Progress::Ended => Ok(true),
+            },
             Work::Limits(measuring) => {
                 let limits = measuring.step(&*self.clock, backbone.pool())?;
                 let Some(limits) = limits else { return Ok(false) };
@@ -511,8 +541,8 @@ impl Bench {
                 self.samples.push(Sample { phase: Phase::Prefill, tokens, seconds, joules });
             }
             Task::Decode(tokens) => {
-                if let Work::Decode(decoding) = &running.work {
-                    let seconds = decoding.seconds();
+                // A context that was full before ends a generation early: that is no repetition of this many tokens.
+                if matches!(running.work, Work::Decode(_, come) if come == tokens) {
                     self.samples.push(Sample { phase: Phase::Decode, tokens, seconds, joules });
                 }
             }
@@ -563,7 +593,7 @@ impl Bench {
                 let joules: f64 = samples.iter().map(|sample| sample.joules).sum();
                 let read: usize = samples.iter().map(|sample| sample.tokens).sum();
                 let bound = self.limits.as_ref().and_then(|limits| {
-                    self.facts.bound(limits, phase, *tokens, decode::KV_BYTES, figures.median)
+                    self.facts.bound(limits, phase, *tokens, self.plan.kv, figures.median)
                 });
                 rows.push(Speed {
                     test,
@@ -572,6 +602,7 @@ impl Bench {
                     batch_size: 1,
                     isa: backbone.isa().name().to_owned(),
                     threads: backbone.threads(),
+                    kv: (phase == Phase::Decode).then(|| self.plan.kv.name().to_owned()),
                     repetitions: speeds.len(),
                     tokens_per_second: figures,
                     bound,

@@ -2,7 +2,7 @@
 
 use super::BenchError;
 use super::record::{Bound, Limiter, Limits, Model, Phase};
-use crate::backbone::{Architecture, Shape};
+use crate::backbone::{Architecture, BackboneError, KvType, Shape};
 use crate::gguf::{Gguf, TensorInfo};
 use zen_edge_kernels::format::BlockType;
 
@@ -56,7 +56,7 @@ impl Facts {
         for layer in 0..shape.layers {
             for part in MATRICES {
                 let tensor = require(gguf, &format!("blk.{layer}.{part}.weight"))?;
-                let ty = tensor.block_type().map_err(crate::backbone::BackboneError::from)?;
+                let ty = tensor.block_type().map_err(BackboneError::from)?;
                 layers.add(ty, tensor.elements());
                 weight_bytes += tensor.bytes;
                 if layer + 1 == shape.layers && LAST_TOKEN.contains(&part) {
@@ -70,7 +70,7 @@ impl Facts {
             None => require(gguf, "token_embd.weight")?,
         };
         let mut head = MultiplyAdds::default();
-        head.add(output.block_type().map_err(crate::backbone::BackboneError::from)?, output.elements());
+        head.add(output.block_type().map_err(BackboneError::from)?, output.elements());
         let model = Model {
             name: None,
             architecture: Architecture::name(shape.architecture).to_owned(),
@@ -92,15 +92,15 @@ impl Facts {
         self.model.weight_bytes + self.model.head_bytes.unwrap_or(0)
     }
 
-    /// The bound of one repetition over `tokens` tokens, whose median speed is `speed` tokens a second; `kv_bytes`: of one
-    /// value in the cache. `None` where the limits have no bandwidth.
+    /// The bound of one repetition over `tokens` tokens, whose median speed is `speed` tokens a second, with keys and
+    /// values kept as `kv`. `None` where the limits have no bandwidth.
     #[must_use]
     pub fn bound(
         &self,
         limits: &Limits,
         phase: Phase,
         tokens: usize,
-        kv_bytes: f64,
+        kv: KvType,
         speed: f64,
     ) -> Option<Bound> {
         let n = tokens as f64;
@@ -117,8 +117,13 @@ impl Facts {
             }
             Phase::Decode => {
                 let each = self.step_bytes();
-                // Token i reads the keys and values of the i before it.
-                let kv = self.kv_values as f64 * kv_bytes * n * (n - 1.0) / 2.0;
+                // Token i reads the keys and values of the i before it. The scales of int8 are not counted.
+                let size = match kv {
+                    KvType::F32 => 4.0,
+                    KvType::F16 => 2.0,
+                    KvType::Int8 => 1.0,
+                };
+                let kv = self.kv_values as f64 * size * n * (n - 1.0) / 2.0;
                 (
                     (self.layers.int8 + self.head.int8) as f64 * n,
                     (self.layers.float + self.head.float) as f64 * n,

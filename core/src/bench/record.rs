@@ -249,6 +249,9 @@ pub struct Speed {
     pub isa: String,
     /// Threads.
     pub threads: usize,
+    /// How keys and values were kept, in decode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv: Option<String>,
     /// How often it was measured.
     pub repetitions: usize,
     /// Tokens a second over the repetitions.
