@@ -40,6 +40,7 @@ use crate::generate::{self, GenerateError, GenerateOptions, Generation, Generato
 use crate::gguf::Gguf;
 use crate::router::{Clock, Job, Request, Router};
 use limits::Measuring;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,7 +156,8 @@ pub struct NoMeter;
 impl Meter for NoMeter {}
 
 /// What the caller knows of a record.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct About {
     /// When, in UTC, as ISO 8601.
     pub date: String,
@@ -202,7 +204,7 @@ pub enum BenchError {
 }
 
 /// How far a bench is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Progress {
     /// From 0 to 1.
     pub share: f64,

@@ -9,11 +9,12 @@ use zen_edge_kernels::limits as work;
 use zen_edge_kernels::pool::Pool;
 
 /// A sample takes at least this long: a coarse clock and a late thread then count for little.
-const LEAST: Duration = Duration::from_millis(10);
+const LEAST: Duration = Duration::from_millis(4);
 /// Samples of a limit, of which the best counts: what else the machine does can only make one smaller.
-const SAMPLES: usize = 7;
-/// Rounds of the shortest loop are a few nanoseconds: so many without [`LEAST`] having passed, and the clock stands still.
-const MOST_ROUNDS: usize = 1 << 28;
+const SAMPLES: usize = 15;
+/// So many bytes, and so many multiply-adds, take time on any machine: where none has passed, the clock stands still.
+const SURELY_BYTES: u64 = 1 << 32;
+const SURELY_MULTIPLY_ADDS: u64 = 1 << 36;
 
 /// A limit that is being measured.
 enum Stage {
@@ -90,7 +91,11 @@ impl Measuring {
         };
         let took = clock.now().saturating_sub(start);
         if took < LEAST {
-            if self.rounds >= MOST_ROUNDS {
+            let surely = match stage {
+                Stage::Read(_) => SURELY_BYTES,
+                Stage::Int8 | Stage::Float => SURELY_MULTIPLY_ADDS,
+            };
+            if took.is_zero() && done >= surely {
                 return Err(BenchError::Clock);
             }
             self.rounds *= 2;
