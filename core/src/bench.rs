@@ -4,19 +4,19 @@
 //! takes the time from the clock that is handed in, reads no file and asks the system nothing: what only the system knows
 //! (memory, energy) comes through a [`Meter`], what only the caller knows through [`About`].
 //!
-//! ```no_run
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let (router, clock): (std::sync::Arc<zen_edge_core::router::Router>, std::sync::Arc<dyn zen_edge_core::router::Clock>) = todo!();
-//! use zen_edge_core::bench::{About, Bench, NoMeter, Plan, Subject};
+//! ```
+//! use std::sync::Arc;
 //! use std::time::Duration;
+//! use zen_edge_core::bench::{About, Bench, BenchError, NoMeter, Plan, Record, Subject};
+//! use zen_edge_core::router::{Clock, Router};
 //!
-//! let mut bench = Bench::new(Subject::Router(router), Plan::default(), clock, Box::new(NoMeter))?;
-//! while !bench.work(Duration::from_millis(100))? {
-//!     println!("{:.0} %", 100.0 * bench.progress().share);
+//! fn measure(router: Arc<Router>, clock: Arc<dyn Clock>) -> Result<Record, BenchError> {
+//!     let mut bench = Bench::new(Subject::Router(router), Plan::default(), clock, Box::new(NoMeter))?;
+//!     while !bench.work(Duration::from_millis(100))? {
+//!         println!("{:.0} %", 100.0 * bench.progress().share);
+//!     }
+//!     Ok(bench.finish(About::default()))
 //! }
-//! let record = bench.finish(About::default());
-//! # Ok(())
-//! # }
 //! ```
 
 mod bound;
@@ -654,7 +654,7 @@ impl Bench {
         let sustained = self.series.finish();
         let mut warnings = about.warnings;
         warnings.extend(speed.iter().filter(|row| above(row)).map(above_warning));
-        warnings.extend(speed.iter().filter_map(noisy_warning));
+        warnings.extend(noisy_warning(&speed));
         if let Some(Sustained { first, last, .. }) = sustained
             && last < THROTTLED * first
         {
@@ -709,27 +709,36 @@ fn above_warning(row: &Speed) -> Warning {
     Warning::new(
         "above_bound",
         format!(
-            "{} on {} with {} threads stands at {share:.0} % of its bound, which cannot be, and the limits were measured \
-             twice: {cause}. Do not quote it",
-            row.test, row.isa, row.threads
+            "{} on {} stands at {share:.0} % of its bound, which cannot be, and the limits were measured twice: {cause}. Do not \
+             quote it",
+            row.test,
+            ran_on(row)
         ),
     )
 }
 
-fn noisy_warning(row: &Speed) -> Option<Warning> {
-    let Figures { mean, sd, .. } = row.tokens_per_second;
-    (row.repetitions > 2 && sd > NOISY * mean).then(|| {
-        Warning::new(
-            "noisy",
-            format!(
-                "{} on {} with {} threads: repetitions differ by a standard deviation of {:.0} %; something else ran",
-                row.test,
-                row.isa,
-                row.threads,
-                100.0 * sd / mean
-            ),
-        )
-    })
+/// One warning for all rows whose repetitions differ: on a busy machine they are many.
+fn noisy_warning(rows: &[Speed]) -> Option<Warning> {
+    let deviation = |row: &Speed| row.tokens_per_second.sd / row.tokens_per_second.mean;
+    let noisy: Vec<&Speed> =
+        rows.iter().filter(|row| row.repetitions > 2 && deviation(row) > NOISY).collect();
+    let most = noisy.iter().map(|row| deviation(row)).fold(0.0, f64::max);
+    let first = noisy.first()?;
+    let tests: Vec<&str> = noisy.iter().map(|row| row.test.as_str()).collect();
+    Some(Warning::new(
+        "noisy",
+        format!(
+            "{}: repetitions of {} differ by a standard deviation of up to {:.0} %; something else ran",
+            ran_on(first),
+            tests.join(", "),
+            100.0 * most
+        ),
+    ))
+}
+
+/// The kernels and threads of a row, in words.
+fn ran_on(row: &Speed) -> String {
+    format!("{}, {} thread{}", row.isa, row.threads, if row.threads == 1 { "" } else { "s" })
 }
 
 impl Series {

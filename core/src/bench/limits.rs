@@ -10,8 +10,11 @@ use zen_edge_kernels::pool::Pool;
 
 /// A sample takes at least this long: a coarse clock and a late thread then count for little.
 const LEAST: Duration = Duration::from_millis(4);
-/// Samples of a limit, of which the best counts: what else the machine does can only make one smaller.
-const SAMPLES: usize = 15;
+/// Samples of a limit, of which the best counts: what else the machine does can only make one smaller. Short ones fit between
+/// two turns of another program; long ones give the system time to put two threads on two processors. So after every few
+/// they become twice as long.
+const SAMPLES: usize = 16;
+const OF_A_LENGTH: usize = 4;
 /// So many bytes, and so many multiply-adds, take time on any machine: where none has passed, the clock stands still.
 const SURELY_BYTES: u64 = 1 << 32;
 const SURELY_MULTIPLY_ADDS: u64 = 1 << 36;
@@ -104,6 +107,9 @@ impl Measuring {
         self.best = self.best.max(done as f64 / took.as_secs_f64());
         self.samples += 1;
         if self.samples < SAMPLES {
+            if self.samples.is_multiple_of(OF_A_LENGTH) {
+                self.rounds *= 2;
+            }
             return Ok(None);
         }
         match *stage {

@@ -279,3 +279,19 @@ fn lengths_fall_into_their_strata() {
         [1, 32, 33, 128, 129, 512, 513, 9000].into_iter().map(|n| STRATA[prompts::stratum(n)].0).collect();
     assert_eq!(names, ["1-32", "1-32", "33-128", "33-128", "129-512", "129-512", "513+", "513+"]);
 }
+
+#[test]
+fn repetitions_that_differ_are_told_of_once() {
+    let row = |test: &str, sd: f64| {
+        let mut row = record().speed[0].clone();
+        (row.test, row.repetitions, row.tokens_per_second.sd) = (test.to_owned(), 3, sd);
+        row
+    };
+    assert_eq!(noisy_warning(&[row("pp16", 0.9)]), None);
+    let warning = noisy_warning(&[row("pp16", 0.9), row("pp64", 2.7), row("tg64", 1.8)]).unwrap();
+    assert_eq!(warning.code, "noisy");
+    assert!(warning.message.starts_with("scalar, 1 thread: ") && warning.message.contains("pp64, tg64"));
+    assert!(warning.message.contains("30 %"), "{}", warning.message);
+    // Two repetitions have no deviation worth the name.
+    assert_eq!(noisy_warning(&[Speed { repetitions: 2, ..row("pp16", 9.0) }]), None);
+}
