@@ -89,7 +89,7 @@ fn draw(
         for line in group {
             let at = names.iter().position(|name| *name == line.record).unwrap_or(0);
             let colour = COLOURS[at % COLOURS.len()];
-            let label = format!("{} · {} · {}", line.record, line.isa, line.threads);
+            let label = format!("{} · {} × {}", line.record, line.isa, line.threads);
             let label: String = label.chars().take(46).collect();
             area.draw(&Text::new(label, (16, y + 1), plain.clone()))?;
             area.draw(&Rectangle::new(
@@ -115,7 +115,7 @@ fn draw(
         }
     }
     area.draw(&Text::new(
-        "Bars: what was measured, one sequence at a time. A black line, and the figure after “of”: the most that the machine's measured limits allow.",
+        "Kernels × threads. Bars: what was measured, one sequence at a time. A black line, and the figure after “of”: the most that the machine's measured limits allow.",
         (8, y + 8),
         plain,
     ))?;
