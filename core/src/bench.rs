@@ -51,6 +51,9 @@ pub const READ_BYTES: usize = 256 << 20;
 const SUSTAINED_TOKENS: usize = 128;
 /// Samples of a sustained run, where each is at least a second long.
 const SUSTAINED_SAMPLES: f64 = 60.0;
+/// Look-ups of a cached decision, whose time is divided: a browser's clock goes in steps of up to 100 µs, a look-up takes a
+/// tenth of that.
+const LOOK_UPS: u32 = 32;
 /// The share of its first speed below which a sustained run is told to have been throttled.
 const THROTTLED: f64 = 0.9;
 /// The relative standard deviation above which repetitions are told to differ.
@@ -249,7 +252,8 @@ struct Running {
 
 enum Work {
     Pass(Vec<u32>, Option<Box<Pass>>),
-    Decision(Option<Box<Job>>),
+    /// A decision, and how often it is still made behind this one.
+    Decision(Option<Box<Job>>, u32),
     /// A generation and how many tokens have come.
     Decode(Box<Generation>, usize),
     Limits(Box<Measuring>),
@@ -456,9 +460,9 @@ impl Bench {
                 if let Some(router) = self.subject.router() {
                     router.clear_cache();
                 }
-                Work::Decision(None)
+                Work::Decision(None, 0)
             }
-            Task::Cached(_) => Work::Decision(None),
+            Task::Cached(_) => Work::Decision(None, LOOK_UPS - 1),
             Task::Memory => Work::Nothing,
             Task::Limits => {
                 let backbone = self.subject.backbone();
@@ -494,7 +498,7 @@ impl Bench {
                 };
                 Ok(backbone.step(pass)?.is_some())
             }
-            Work::Decision(job) => {
+            Work::Decision(job, more) => {
                 let (Task::Cold(at) | Task::Cached(at)) = running.task else { return Ok(true) };
                 let Some(router) = self.subject.router() else { return Ok(true) };
                 let request = Request::default();
@@ -502,7 +506,8 @@ impl Bench {
                 if !job.step() {
                     return Ok(false);
                 }
-                let Work::Decision(Some(job)) = std::mem::replace(&mut running.work, Work::Nothing) else {
+                let left = *more;
+                let Work::Decision(Some(job), _) = std::mem::replace(&mut running.work, Work::Nothing) else {
                     return Ok(true);
                 };
                 let outcome = job.outcome()?;
@@ -510,8 +515,10 @@ impl Bench {
                 // A router that keeps no vectors reads the prompt anew: that is no cached decision.
                 if matches!(running.task, Task::Cached(_)) && !outcome.reading.cached {
                     running.task = Task::Memory;
+                    return Ok(true);
                 }
-                Ok(true)
+                running.work = Work::Decision(None, left.saturating_sub(1));
+                Ok(left == 0)
             }
             Work::Decode(generation, come) => match generation.step()? {
                 generate::Progress::Reading => Ok(false),
@@ -549,7 +556,7 @@ impl Bench {
                 }
             }
             Task::Cold(at) => self.decided[at].cold = Some(seconds * 1e3),
-            Task::Cached(at) => self.decided[at].cached = Some(seconds * 1e3),
+            Task::Cached(at) => self.decided[at].cached = Some(seconds * 1e3 / f64::from(LOOK_UPS)),
             Task::Memory => self.memory = self.memory.or_else(|| self.meter.memory()),
             Task::Limits => {
                 // A figure above its bound has a cause. The first that is looked for: something else ran while the limits

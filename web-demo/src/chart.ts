@@ -15,7 +15,7 @@ export function chart(records: BenchRecord[]): SVGElement {
   const lengths = [...new Set(records.flatMap((record) => strata(record).map((stratum) => stratum.tokens)))];
   const rowHeight = 22;
   const groupHeight = rowHeight * records.length + 26;
-  const [left, right, width] = [8, 90, 640];
+  const [left, right, width] = [8, records.length > 1 ? 210 : 90, 640];
   const height = groupHeight * lengths.length + 4;
   const most = Math.max(...records.flatMap((record) => strata(record).map((stratum) => stratum.cold.p99)), 1e-9);
   const x = (value: number) => left + (value / most) * (width - left - right);

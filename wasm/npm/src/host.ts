@@ -228,7 +228,7 @@ export class Host {
     }
     const { name, sha256 } = this.model ?? {};
     const model = { model: name?.split("/").pop(), sha256 };
-    return JSON.parse(bench.finish(JSON.stringify({ ...about, ...model }))) as BenchRecord;
+    return JSON.parse(bench.finish(JSON.stringify({ ...model, ...about }))) as BenchRecord;
   }
 
   private async embed(prompt: string, request: string, signal: AbortSignal): Promise<Embedding> {

@@ -161,6 +161,8 @@ export class Router {
     private readonly link: Link,
     /** What was loaded, how it runs, and what would make it faster. */
     readonly about: About,
+    /** What a benchmark's record calls the model, where its file's name says less. */
+    private readonly named: string | null,
   ) {}
 
   /**
@@ -199,7 +201,7 @@ export class Router {
     try {
       const about = await link.call<Omit<About, "load_ms" | "hints">>("load", [load], signal);
       watch(link, alive);
-      const router = new Router(link, { ...about, hints: picked.hints, load_ms: performance.now() - start });
+      const router = new Router(link, { ...about, hints: picked.hints, load_ms: performance.now() - start }, (options.model ?? "default") === "default" ? "zen-edge-default" : null);
       link.onProgress = undefined;
       return router;
     } catch (error) {
@@ -292,6 +294,7 @@ export class Router {
       build: about.build,
       device: name === undefined ? device : { ...device, name },
       load: { ms: about.load_ms, source: about.source, stored: about.stored },
+      ...(this.named === null ? {} : { model: this.named }),
     };
     return this.link.call("bench", [ask, sent], signal, onProgress);
   }

@@ -128,7 +128,7 @@ test("a bench tells how far it is, leaves a record, and ends by its signal", asy
   assert.ok(record.decisions.cached.p50 < record.decisions.cold.p50);
   assert.deepEqual([record.device.name, record.engine.build, record.engine.isa], ["here", router.about.build, router.about.isa]);
   assert.match(record.device.browser, /^(Node|Bun|Deno) /);
-  assert.equal(record.model.name, "model.gguf");
+  assert.equal(record.model.name, "zen-edge-default");
   assert.ok(record.memory.resident_bytes >= router.about.memory);
 
   const given = await router.bench({ prefill: [], decode: [], prompts: ["a", "b", "a"], readBytes: 1 << 20 });
