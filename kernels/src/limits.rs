@@ -280,7 +280,7 @@ mod cached {
             }
             black_box(sum);
         }
-        (rounds * VECTORS * T * 4 * LANES) as u64
+        rounds as u64 * (VECTORS * T * 4 * LANES) as u64
     }
 
     /// # Safety
@@ -308,7 +308,7 @@ mod cached {
             }
             black_box(acc);
         }
-        (rounds * VECTORS * T * 2 * LANES) as u64
+        rounds as u64 * (VECTORS * T * 2 * LANES) as u64
     }
 
     /// # Safety
@@ -335,7 +335,7 @@ mod cached {
             }
             black_box(acc);
         }
-        (rounds * VECTORS * T * LANES) as u64
+        rounds as u64 * (VECTORS * T * LANES) as u64
     }
 }
 
@@ -360,7 +360,7 @@ mod aarch64 {
             // SAFETY: the caller gives the instruction set; both arrays hold as many quads.
             black_box(unsafe { S::sums::<T>(w.as_ptr(), [a.as_ptr(); T], [0; T], QUADS) });
         }
-        (rounds * QUADS * 4 * 16 * T) as u64
+        rounds as u64 * (QUADS * 4 * 16 * T) as u64
     }
 
     /// # Safety

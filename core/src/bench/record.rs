@@ -163,12 +163,12 @@ pub struct Again {
     pub first_decision_ms: f64,
 }
 
-/// Memory of the process, at the end of the bench.
+/// Memory of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryUse {
-    /// Bytes resident before the limits were measured, after loading and the first decision; in a browser the engine's memory.
+    /// Bytes resident after the passes and decisions, before the limits' buffers; in a browser the engine's memory.
     pub resident_bytes: u64,
-    /// The most that was resident until then.
+    /// The most that was resident until then, loading twice included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
     /// Of the resident bytes, the process's own.
