@@ -87,7 +87,7 @@ impl Measuring {
         let done = match stage {
             Stage::Read(size) => {
                 std::hint::black_box(work::read(Isa::best(), pool, &self.buffer, self.rounds));
-                size as u64 * self.rounds as u64
+                *size as u64 * self.rounds as u64
             }
             Stage::Int8 => work::int8(self.isa, pool, self.rounds),
             Stage::Float => work::float(self.isa, pool, self.rounds),
