@@ -2,7 +2,9 @@
 
 mod ask;
 mod batch;
+mod bench;
 mod choose;
+mod compare;
 mod embed;
 mod engine;
 mod exit;
@@ -53,6 +55,10 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Fetch a backbone into the user's cache: resumed, verified, whole or not there at all
     Pull(pull::Args),
+    /// Measure how fast this machine is, and set beside it how fast it could be at most
+    Bench(Box<bench::Args>),
+    /// Set records of several machines side by side
+    Compare(compare::Args),
 }
 
 fn main() -> ExitCode {
@@ -67,6 +73,8 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Pull(args) => pull::run(&args).map_err(Into::into),
+        Command::Bench(args) => bench::run(&args),
+        Command::Compare(args) => compare::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,10 +11,12 @@
 //! * [`bandit`] – what a user's rewards teach.
 //! * [`generate`] – text from a backbone, and probabilities over given texts.
 //! * [`cache`] – vectors of prompts that were read before.
+//! * [`bench`] – how fast a device is, and how fast it could be at most.
 //! * [`pack`] and [`router`] – a backbone and its heads together; prompt in, outcome out.
 
 pub mod backbone;
 pub mod bandit;
+pub mod bench;
 pub mod cache;
 pub mod catalog;
 pub mod config;

@@ -252,6 +252,11 @@ impl Backbone {
         self.pool.threads()
     }
 
+    /// The threads that run, to measure what they can do at most.
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// Bytes of the weights that a prompt reads whole (all but the embedding), as the file has them.
     pub fn weight_bytes(&self) -> u64 {
         let matrices = self.layers.iter().flat_map(Layer::matrices);
