@@ -124,6 +124,8 @@ pub struct Engine {
     plain_text: Option<bool>,
     asked: Asked,
     user: Option<String>,
+    /// What the backbone is asked for beside the heads.
+    tag: Option<(Generator, TagRequest)>,
 }
 
 /// A prompt of a server: each is asked in its own way.
