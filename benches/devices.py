@@ -48,7 +48,8 @@ def main():
                     f"{one['bytes_per_second'] / 1e9:.1f} GB/s from {one['bytes'] / 1e6:.1f} MB" for one in limits["read"]
                 )
                 int8 = limits["int8_multiply_adds_per_second"] / 1e9
-                out.append(f"  * {limits['isa']}, {limits['threads']} threads: reads {read}; {int8:,.1f} G int8 multiply-adds/s")
+                threads = f"{limits['threads']} thread{'' if limits['threads'] == 1 else 's'}"
+                out.append(f"  * {limits['isa']}, {threads}: reads {read}; {int8:,.1f} G int8 multiply-adds/s")
             out += [f"  * note: {warning['message']}" for warning in record["warnings"]]
         chart = f"{pathlib.Path(model).stem}.svg"
         files = [file for file, _ in records]
