@@ -383,7 +383,7 @@ mod aarch64 {
 
     /// # Safety
     /// The processor has FEAT_I8MM.
-    #[target_feature(enable = "neon,i8mm")]
+    #[target_feature(enable = "neon,dotprod,i8mm")]
     #[allow(unsafe_code)]
     pub(super) unsafe fn int8_i8mm(rounds: usize) -> u64 {
         // SAFETY: as the caller gives it.
