@@ -11,6 +11,7 @@
 //! * [`bandit`] – what a user's rewards teach.
 //! * [`cache`] – vectors of prompts that were read before.
 //! * [`pack`] and [`router`] – a backbone and its heads together; prompt in, outcome out.
+//! * [`lifecycle`] – a router in an app that the system watches: memory, heat, background.
 
 pub mod backbone;
 pub mod bandit;
@@ -21,6 +22,7 @@ pub mod decision;
 pub mod gguf;
 pub mod heads;
 pub mod inspect;
+pub mod lifecycle;
 pub mod pack;
 pub mod policy;
 pub mod router;

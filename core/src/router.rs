@@ -328,16 +328,7 @@ impl Router {
 
     /// What the router has done and what it holds.
     pub fn stats(&self) -> RouterStats {
-        let counts = self.counts.get();
-        RouterStats {
-            fallback_rate: counts.fallback_rate(),
-            counts,
-            cache: self.vectors.len().into(),
-            prefixes: self.prefixes.len().into(),
-            conversations: lock(&self.conversations).len(),
-            speed: self.speed(),
-            bandit: self.bandit().stats(),
-        }
+        self.kept().stats_with(self.vectors.len().into(), self.prefixes.len().into())
     }
 
     /// How fast the backbone reads on this device, from the passes so far; `None` before the first.
@@ -389,7 +380,17 @@ impl Router {
         request: &Request<'_>,
         why: Absent,
     ) -> Result<Outcome, BackboneError> {
-        self.settle(prompt, request, Err(Missed::Unread(why)), self.clock.now(), false)
+        self.by_rules(prompt, request, why, false)
+    }
+
+    pub(crate) fn by_rules(
+        &self,
+        prompt: &str,
+        request: &Request<'_>,
+        why: Absent,
+        draft: bool,
+    ) -> Result<Outcome, BackboneError> {
+        self.settle(prompt, request, Err(Missed::Unread(why)), self.clock.now(), draft)
     }
 
     fn answer(

@@ -2,8 +2,8 @@
 
 use super::speed::SpeedMeter;
 use super::stats::Counter;
-use super::{CONVERSATIONS, Router};
-use crate::bandit::Bandit;
+use super::{CONVERSATIONS, Held, Router, RouterStats, lock};
+use crate::bandit::{Bandit, UserStats};
 use crate::decision::session::Conversation;
 use lru::LruCache;
 use std::sync::{Arc, Mutex};
@@ -26,6 +26,49 @@ impl Kept {
             conversations: Arc::new(Mutex::new(LruCache::new(CONVERSATIONS))),
             bandit: Arc::new(Mutex::new(bandit)),
         }
+    }
+}
+
+impl Kept {
+    /// What was done, where no weights are loaded and so no earlier prompt is held.
+    #[must_use]
+    pub fn stats(&self) -> RouterStats {
+        self.stats_with((0, 0).into(), (0, 0).into())
+    }
+
+    pub(super) fn stats_with(&self, cache: Held, prefixes: Held) -> RouterStats {
+        let counts = self.counts.get();
+        RouterStats {
+            fallback_rate: counts.fallback_rate(),
+            counts,
+            cache,
+            prefixes,
+            conversations: lock(&self.conversations).len(),
+            speed: self.speed.get(),
+            bandit: lock(&self.bandit).stats(),
+        }
+    }
+
+    /// [`Router::user`].
+    #[must_use]
+    pub fn user(&self, user: &str) -> Option<UserStats> {
+        lock(&self.bandit).user(user)
+    }
+
+    /// [`Router::forget_user`].
+    pub fn forget_user(&self, user: &str) -> bool {
+        lock(&self.bandit).forget(user)
+    }
+
+    /// [`Router::forget_conversation`].
+    pub fn forget_conversation(&self, conversation: &str) -> bool {
+        lock(&self.conversations).pop(conversation).is_some()
+    }
+
+    /// [`Router::learning`].
+    #[must_use]
+    pub fn learning(&self) -> Vec<u8> {
+        lock(&self.bandit).to_bytes()
     }
 }
 
