@@ -11,6 +11,7 @@
 //! * [`bandit`] – what a user's rewards teach.
 //! * [`cache`] – vectors of prompts that were read before.
 //! * [`pack`] and [`router`] – a backbone and its heads together; prompt in, outcome out.
+//! * [`selftest`] – whether a device computes what it should.
 //! * [`lifecycle`] – a router in an app that the system watches: memory, heat, background.
 
 pub mod backbone;
@@ -27,6 +28,7 @@ pub mod pack;
 pub mod policy;
 pub mod router;
 pub mod rules;
+pub mod selftest;
 pub mod source;
 pub mod tensors;
 pub mod tokenizer;

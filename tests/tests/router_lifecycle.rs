@@ -137,7 +137,8 @@ fn heat_and_background_are_followed() {
         router.trim(TrimLevel::Caches);
         router.set_device(Device { foreground, thermal });
     };
-    for (foreground, thermal) in [(true, Thermal::Fair), (true, Thermal::Serious), (false, Thermal::Nominal)] {
+    for (foreground, thermal) in [(true, Thermal::Fair), (true, Thermal::Serious), (false, Thermal::Nominal)]
+    {
         state(foreground, thermal);
         let outcome = router.route(PROMPT, &Request::default()).unwrap();
         assert_eq!(outcome.reading.backend.threads, 1, "{foreground} {thermal:?}");

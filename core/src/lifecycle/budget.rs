@@ -61,13 +61,16 @@ impl Footprint {
         let gguf = Gguf::open(pack.model.clone())?;
         let shape = Shape::read(&gguf).map_err(LoadError::Backbone)?;
         let config = crate::config::RouterConfig::parse(&pack.config.bytes, &pack.config.name)?;
-        let read = gguf.tensors().iter().filter(|t| !matches!(&*t.name, "token_embd.weight" | "output.weight"));
-        let weights = read.map(|tensor| tensor.row_bytes().saturating_mul(tensor.rows())).fold(0, u64::saturating_add);
+        let read =
+            gguf.tensors().iter().filter(|t| !matches!(&*t.name, "token_embd.weight" | "output.weight"));
+        let weights =
+            read.map(|tensor| tensor.row_bytes().saturating_mul(tensor.rows())).fold(0, u64::saturating_add);
         let first = gguf.tensors().first();
         let view = first.and_then(|_| gguf.source().view(gguf.data_start(), 0));
         let longest = config.max_tokens.min(shape.context.max(1)) as u64;
         let chunk = longest.min(options.chunk.unwrap_or(DEFAULT_CHUNK).max(1) as u64);
-        let (queries, keys) = ((shape.heads * shape.head_dim) as u64, (shape.kv_heads * shape.head_dim) as u64);
+        let (queries, keys) =
+            ((shape.heads * shape.head_dim) as u64, (shape.kv_heads * shape.head_dim) as u64);
         let (hidden, ffn) = (shape.hidden as u64, shape.ffn as u64);
         // Of a chunk: the normed state, queries twice (before and after attention), keys, values, gate and up, and the
         // 8-bit activations beside the widest of them.

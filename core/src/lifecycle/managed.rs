@@ -7,8 +7,10 @@ use crate::decision::{Absent, MemorySnapshot};
 use crate::pack::{LoadError, Pack};
 use crate::policy::Policy;
 use crate::router::{
-    Embedding, Kept, ObserveError, Outcome, Request, Reward, Router, RouterOptions, RouterStats, Session, Stage,
+    Embedding, Kept, ObserveError, Outcome, Request, Reward, Router, RouterOptions, RouterStats, Session,
+    Stage,
 };
+use crate::selftest::{self, SelfTestError, SelfTestReport};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use zen_edge_kernels::pool::Pool;
@@ -46,6 +48,9 @@ pub enum LifecycleError {
     /// The reward is not taken.
     #[error(transparent)]
     Observe(#[from] ObserveError),
+    /// The self-test does not run.
+    #[error(transparent)]
+    SelfTest(#[from] SelfTestError),
 }
 
 /// A managed router's state, in figures.
@@ -157,14 +162,16 @@ impl Managed {
         Ok(open.router.insert(Arc::new(router)).clone())
     }
 
-    /// [`Router::route`], as far as the device's state allows: by rules where it is too hot.
+    /// [`Router::route`], as far as the device's state allows: by rules where it is too hot. The request's context is told the
+    /// device's heat, where it knows a lesser one.
     ///
     /// # Errors
     /// [`LifecycleError`], by cause.
     pub fn route(&self, prompt: &str, request: &Request<'_>) -> Result<Outcome, LifecycleError> {
+        let request = self.told(request);
         self.with_router(|router, work| match work {
-            Work::Rules => router.route_by_rules(prompt, request, Absent::TooHot),
-            _ => router.route(prompt, request),
+            Work::Rules => router.route_by_rules(prompt, &request, Absent::TooHot),
+            _ => router.route(prompt, &request),
         })
     }
 
@@ -176,12 +183,29 @@ impl Managed {
         self.with_router(|router, _| router.embed(prompt, request))
     }
 
+    /// Whether the engine gives on this device what it should, see [`crate::selftest::run`].
+    ///
+    /// # Errors
+    /// [`LifecycleError`], by cause.
+    pub fn self_test(&self, answers: Option<&[u8]>) -> Result<SelfTestReport, LifecycleError> {
+        let router = self.router()?;
+        let model = lock(&self.open).as_ref().ok_or(LifecycleError::Closed)?.pack.model.clone();
+        Ok(selftest::run(&router, &model, answers)?)
+    }
+
     /// Measures the speed, see [`Router::warm_up`]; the weights are then in memory.
     ///
     /// # Errors
     /// [`LifecycleError`], by cause.
     pub fn warm_up(&self) -> Result<(), LifecycleError> {
         self.with_router(|router, _| router.warm_up().map(|_| ()))
+    }
+
+    /// A request that knows how hot the device is.
+    fn told<'a>(&self, request: &Request<'a>) -> Request<'a> {
+        let mut request = request.clone();
+        request.context.thermal = request.context.thermal.max(self.device().thermal);
+        request
     }
 
     fn with_router<T>(
@@ -280,12 +304,7 @@ impl Managed {
             Some(router) => router.stats(),
             None => self.kept.stats(),
         };
-        Ok(ManagedStats {
-            router,
-            loaded: open.router.is_some(),
-            reloads: open.reloads,
-            work: self.work(),
-        })
+        Ok(ManagedStats { router, loaded: open.router.is_some(), reloads: open.reloads, work: self.work() })
     }
 
     /// [`Router::observe`].
@@ -339,7 +358,12 @@ impl ManagedSession {
     ///
     /// # Errors
     /// [`LifecycleError`]; [`BackboneError::Cancelled`] where a newer text has come.
-    pub fn update(&self, text: &str, request: &Request<'_>, cancel: &Cancel) -> Result<Outcome, LifecycleError> {
+    pub fn update(
+        &self,
+        text: &str,
+        request: &Request<'_>,
+        cancel: &Cancel,
+    ) -> Result<Outcome, LifecycleError> {
         if cancel.is_cancelled() || request.cancel.is_some_and(Cancel::is_cancelled) {
             return Err(BackboneError::Cancelled.into());
         }
@@ -348,11 +372,12 @@ impl ManagedSession {
             return Err(why.into());
         }
         let router = self.owner.router()?;
+        let request = self.owner.told(request);
         if work == Work::Rules {
-            return Ok(router.by_rules(text, request, Absent::TooHot, true)?);
+            return Ok(router.by_rules(text, &request, Absent::TooHot, true)?);
         }
         let session = self.session(router);
-        Ok(session.update(text, &Request { cancel: Some(cancel), ..request.clone() })?)
+        Ok(session.update(text, &Request { cancel: Some(cancel), ..request })?)
     }
 
     /// The session over this very router.
