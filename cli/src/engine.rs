@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zen_edge_core::backbone::{Backbone, BackboneOptions};
 use zen_edge_core::decision::{Context, MemorySnapshot};
+use zen_edge_core::generate::Generator;
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::pack::{LoadError, Pack};
 use zen_edge_core::router::{
@@ -53,6 +54,21 @@ pub struct PackArgs {
 impl Args {
     fn threads(&self) -> Option<usize> {
         self.threads.map(usize::from)
+    }
+
+    /// Whether control tokens in a prompt are plain text, where the caller said so.
+    pub const fn plain_text(&self) -> bool {
+        self.plain_text
+    }
+
+    /// The backbone as a language model.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn generator(&self) -> Result<Generator, Failure> {
+        let options =
+            BackboneOptions { isa: self.isa, threads: self.threads(), ..BackboneOptions::default() };
+        Ok(Generator::open(self.model()?, &options)?)
     }
 
     fn model(&self) -> Result<Arc<dyn Source>, Failure> {

@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use zen_edge_core::backbone::BackboneError;
 use zen_edge_core::catalog::CatalogError;
 use zen_edge_core::config::ConfigError;
+use zen_edge_core::generate::GenerateError;
 use zen_edge_core::gguf::GgufError;
 use zen_edge_core::heads::HeadsError;
 use zen_edge_core::inspect::InspectError;
@@ -69,6 +70,19 @@ impl From<LoadError> for Failure {
             LoadError::Catalog(CatalogError::RouteRows { .. }) => Exit::Mismatch,
             LoadError::Catalog(_) | LoadError::Policy(_) => Exit::Format,
             _ => Exit::Other,
+        };
+        Self { exit, message: plain(&error.to_string()) }
+    }
+}
+
+impl From<GenerateError> for Failure {
+    fn from(error: GenerateError) -> Self {
+        let exit = match &error {
+            GenerateError::Backbone(error) => of_backbone(error),
+            GenerateError::Tokenizer(error) => of_tokenizer(error),
+            GenerateError::Template { .. } => Exit::Format,
+            GenerateError::NoTemplate => Exit::Unsupported,
+            _ => Exit::Usage,
         };
         Self { exit, message: plain(&error.to_string()) }
     }

@@ -6,6 +6,7 @@ mod embed;
 mod engine;
 mod exit;
 mod failure;
+mod generate;
 mod input;
 mod inspect;
 mod learn;
@@ -40,6 +41,8 @@ enum Command {
     Stats(stats::Args),
     /// Print the vector that the heads read: the last token's hidden state, not normalised
     Embed(embed::Args),
+    /// Continue a text, or answer in a chat: the backbone as a language model
+    Generate(Box<generate::Args>),
     /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
     Inspect(inspect::Args),
     /// Fetch a backbone into the user's cache: resumed, verified, whole or not there at all
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Forget(args) => learn::forget(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Embed(args) => embed::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Pull(args) => pull::run(&args).map_err(Into::into),
     };

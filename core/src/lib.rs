@@ -9,6 +9,7 @@
 //! * [`config`] and [`heads`] – `router_config.json` and the linear heads: hidden state to logits and features.
 //! * [`catalog`], [`rules`], [`policy`], [`decision`] – logits, limits and context to a decision with reasons.
 //! * [`bandit`] – what a user's rewards teach.
+//! * [`generate`] – text from a backbone, and probabilities over given texts.
 //! * [`cache`] – vectors of prompts that were read before.
 //! * [`pack`] and [`router`] – a backbone and its heads together; prompt in, outcome out.
 //! * [`selftest`] – whether a device computes what it should.
@@ -20,6 +21,7 @@ pub mod cache;
 pub mod catalog;
 pub mod config;
 pub mod decision;
+pub mod generate;
 pub mod gguf;
 pub mod heads;
 pub mod inspect;

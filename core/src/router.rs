@@ -33,13 +33,14 @@ pub use stats::{Counts, Held, RouterStats};
 pub use types::{BackendInfo, Embedding, Outcome, Reading, Request, Reward, RouterOptions, Timings};
 pub use view::{Milliseconds, Scored, Scores, Shares, View};
 
-use crate::backbone::{Backbone, BackboneError, BackboneOptions, Cancel, Context, Interrupt};
+use crate::backbone::{Backbone, BackboneError, BackboneOptions, Cancel, Context, Interrupt, KvType};
 use crate::bandit::Bandit;
 use crate::cache::{self, Entry, Key, VectorCache};
 use crate::catalog::{Catalog, CatalogReport};
 use crate::config::{Keep, RouterConfig, Temperature};
 use crate::decision::session::{Conversation, PATIENCE, hold};
 use crate::decision::{Absent, Binding, Decision, Evidence, Learned, Speed, check_deadline, decide};
+use crate::generate::{GenerateError, Generator};
 use crate::gguf::Gguf;
 use crate::heads::{Heads, HeadsError};
 use crate::pack::{LoadError, Pack};
@@ -74,8 +75,8 @@ pub enum Calibration {
 
 /// A loaded router. Shared by reference between threads.
 pub struct Router {
-    backbone: Backbone,
-    tokenizer: Tokenizer,
+    backbone: Arc<Backbone>,
+    tokenizer: Arc<Tokenizer>,
     config: RouterConfig,
     calibration: Calibration,
     heads: Heads,
@@ -258,11 +259,11 @@ impl Router {
             pool: options.pool.clone(),
             chunk: options.chunk,
         };
-        let backbone = Backbone::load(&gguf, &backbone_options)?;
+        let backbone = Arc::new(Backbone::load(&gguf, &backbone_options)?);
         let pooling = gguf.u32(&format!("{}.pooling_type", gguf.architecture()?))?;
         config.check_backbone(backbone.hidden_size(), pooling)?;
         at(Stage::Tokenizer)?;
-        let tokenizer = Tokenizer::from_gguf(&gguf)?;
+        let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf)?);
         let calibration = calibration(&config, pack, &mut at)?;
         if let Calibration::OtherBackbone { .. } = calibration {
             config.temperature = Temperature::default();
@@ -292,13 +293,22 @@ impl Router {
     }
 
     /// The backbone.
-    pub const fn backbone(&self) -> &Backbone {
+    pub fn backbone(&self) -> &Backbone {
         &self.backbone
     }
 
     /// The tokenizer.
-    pub const fn tokenizer(&self) -> &Tokenizer {
+    pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// A generator that shares the router's backbone and tokenizer: the LM head is opened here, and the router goes on as
+    /// before.
+    ///
+    /// # Errors
+    /// [`GenerateError`], by cause.
+    pub fn generator(&self) -> Result<Generator, GenerateError> {
+        Generator::new(self.backbone.clone(), self.tokenizer.clone())
     }
 
     /// The config. Its temperatures are those that are used: none where they belong to another backbone.
@@ -541,7 +551,7 @@ impl Router {
 
         let home = match place {
             Place::Own(context) => {
-                let fits = self.backbone.context_bytes(ids.len()) <= self.prefixes.limit();
+                let fits = self.backbone.context_bytes(KvType::F32, ids.len()) <= self.prefixes.limit();
                 Home::Own(fits.then_some(context))
             }
             Place::Pool => Home::Pool(self.prefixes.take(&self.backbone, &ids)),

@@ -67,6 +67,16 @@ pub fn pow(base: f64, exponent: f64) -> f64 {
     libm::pow(base, exponent)
 }
 
+/// The natural logarithm, from the software implementation that is the same on every target.
+pub fn ln(x: f64) -> f64 {
+    libm::log(x)
+}
+
+/// `e` to the power of `x`, from the software implementation that is the same on every target.
+pub fn exp_f64(x: f64) -> f64 {
+    libm::exp(x)
+}
+
 /// Sine and cosine of an angle in radians, from the software implementation that is the same on every target.
 pub fn sin_cos(angle: f64) -> (f64, f64) {
     libm::sincos(angle)

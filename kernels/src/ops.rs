@@ -208,16 +208,17 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// The turns of `positions`, one row each. `inverse_freq[i]` is the angle that one position adds to pair `i`.
+    /// The turns of `positions`, one row each. `inverse_freq[i]` is the angle that one position adds to pair `i`; what is
+    /// turned becomes `magnitude` times as long (1 but for YaRN).
     ///
     /// The angle is rounded to f32 as the reference implementations do; its sine and cosine are exact to f32.
-    pub fn fill(&mut self, inverse_freq: &[f32], positions: impl IntoIterator<Item = usize>) {
+    pub fn fill(&mut self, inverse_freq: &[f32], magnitude: f32, positions: impl IntoIterator<Item = usize>) {
         self.pairs = inverse_freq.len();
         self.turns.clear();
         for position in positions {
             for freq in inverse_freq {
                 let (sin, cos) = math::sin_cos(f64::from(position as f32 * freq));
-                self.turns.push([cos as f32, sin as f32]);
+                self.turns.push([cos as f32 * magnitude, sin as f32 * magnitude]);
             }
         }
     }
@@ -387,7 +388,7 @@ mod tests {
     fn c9_rotation_keeps_its_precision_at_long_positions() {
         let freq = [1.0f32, 0.5, 1e-3];
         let mut table = RopeTable::default();
-        table.fill(&freq, 8190..8192);
+        table.fill(&freq, 1.0, 8190..8192);
         for pairs in [RopePairs::Halves, RopePairs::Neighbours] {
             // Two rows of two heads of six, then two values that stay.
             let x: Vec<f32> = (0..28).map(|i| i as f32).collect();

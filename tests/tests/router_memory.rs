@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
-use zen_edge_core::backbone::BackboneError;
+use zen_edge_core::backbone::{BackboneError, KvType};
 use zen_edge_core::decision::{Reason, Source};
 use zen_edge_core::router::{Calibration, Clock, Request, Router, RouterOptions, Session};
 use zen_edge_default_pack::pack;
@@ -63,7 +63,7 @@ fn a_prompt_that_begins_as_an_earlier_one_pays_for_its_new_tokens_with_the_same_
 #[test]
 fn what_prefixes_hold_stays_under_its_bound() {
     // A context of up to 64 tokens of this backbone, and not two.
-    let one = plain().backbone().context_bytes(64);
+    let one = plain().backbone().context_bytes(KvType::F32, 64);
     let router = load(RouterOptions { prefix_bytes: Some(one + 1024), ..RouterOptions::default() });
     for topic in ["bread", "stars", "trains", "gardens"] {
         let prompt =

@@ -72,6 +72,8 @@ pub(super) struct Plan {
     /// The angle a position adds to each pair: of full attention, and of sliding attention where it differs.
     pub inverse_freq: Vec<f32>,
     pub inverse_freq_sliding: Vec<f32>,
+    /// What full attention's rotation multiplies the length of queries and keys by (YaRN's temperature).
+    pub magnitude: f32,
     /// Sliding window of each layer.
     pub windows: Vec<Option<usize>>,
 }
@@ -181,9 +183,9 @@ impl Plan {
         let scaling = gguf.str(&key("rope.scaling.type"))?.unwrap_or("none");
         let factor = match scaling {
             "none" => 1.0,
-            "linear" => gguf.require_f32(&key("rope.scaling.factor"))?,
+            "linear" | "yarn" => gguf.require_f32(&key("rope.scaling.factor"))?,
             other => {
-                let why = "we run unscaled and linearly scaled rotations";
+                let why = "we run unscaled, linearly and YaRN scaled rotations";
                 return Err(BackboneError::impossible(gguf, key("rope.scaling.type"), other, why));
             }
         };
@@ -195,7 +197,12 @@ impl Plan {
             let pair = |i: usize| (1.0 / math::pow(theta, (2 * i) as f64 / rotary as f64)) as f32 / factor;
             (0..rotary / 2).map(pair).collect()
         };
-        let mut inverse_freq = frequencies(theta("rope.freq_base", 10_000.0)?, factor);
+        let base = theta("rope.freq_base", 10_000.0)?;
+        let (mut inverse_freq, magnitude) = if scaling == "yarn" {
+            Yarn::read(gguf, shape, f64::from(factor))?.frequencies(base, rotary)
+        } else {
+            (frequencies(base, factor), 1.0)
+        };
         if let Some(tensor) = gguf.tensor("rope_freqs.weight") {
             let factors = super::weights::vector(gguf, tensor, rotary / 2)?;
             for (freq, factor) in inverse_freq.iter_mut().zip(factors) {
@@ -209,6 +216,7 @@ impl Plan {
             query_scale: 1.0 / (shape.head_dim as f32).sqrt(),
             inverse_freq_sliding: Vec::new(),
             inverse_freq,
+            magnitude,
             windows: vec![None; shape.layers],
         };
         match shape.architecture {
@@ -238,4 +246,101 @@ impl Plan {
         }
         Ok(plan)
     }
+}
+
+/// YaRN (Peng et al. 2023, arXiv 2309.00071): pairs that turn often keep their angle, those that turn seldom are
+/// stretched by the factor, those between are mixed; queries and keys grow by `0.1 · ln(factor) + 1`.
+///
+/// The keys and their defaults are those of llama.cpp, whose rotation `transformers` shares.
+struct Yarn {
+    factor: f64,
+    /// Positions that the model was trained for before it was stretched.
+    original: f64,
+    /// Turns over the original context from which a pair keeps its angle, and to which it is stretched.
+    fast: f64,
+    slow: f64,
+    /// Factor of the magnitude.
+    attention: f64,
+}
+
+impl Yarn {
+    fn read(gguf: &Gguf, shape: &Shape, factor: f64) -> Result<Self, BackboneError> {
+        let key = |suffix: &str| format!("{}.rope.scaling.{suffix}", shape.architecture.name());
+        let positive = |suffix: &str, default: f32| -> Result<f64, BackboneError> {
+            let value = gguf.f32(&key(suffix))?.unwrap_or(default);
+            if !(value.is_finite() && value > 0.0) {
+                return Err(BackboneError::impossible(
+                    gguf,
+                    key(suffix),
+                    value,
+                    "YaRN takes a positive number",
+                ));
+            }
+            Ok(f64::from(value))
+        };
+        let original = match gguf.u32(&key("original_context_length"))? {
+            Some(0) => {
+                let why = "YaRN stretches a context of at least one position";
+                return Err(BackboneError::impossible(gguf, key("original_context_length"), 0, why));
+            }
+            Some(n) => f64::from(n),
+            None => shape.context as f64,
+        };
+        Ok(Self {
+            factor,
+            original,
+            fast: positive("yarn_beta_fast", 32.0)?,
+            slow: positive("yarn_beta_slow", 1.0)?,
+            attention: positive("attn_factor", 1.0)?,
+        })
+    }
+
+    /// The angle that a position adds to each pair, and the magnitude.
+    fn frequencies(&self, base: f64, rotary: usize) -> (Vec<f32>, f32) {
+        // The pair that turns `turns` times over the original context.
+        let pair = |turns: f64| {
+            rotary as f64 * math::ln(self.original / (turns * 2.0 * std::f64::consts::PI))
+                / (2.0 * math::ln(base))
+        };
+        let low = pair(self.fast).floor().max(0.0);
+        let high = pair(self.slow).ceil().min(rotary as f64 - 1.0);
+        let angle = |i: usize| {
+            let kept = 1.0 / math::pow(base, (2 * i) as f64 / rotary as f64);
+            let ramp = 1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
+            (kept / self.factor * (1.0 - ramp) + kept * ramp) as f32
+        };
+        let magnitude = self.attention * (1.0 + 0.1 * math::ln(self.factor));
+        ((0..rotary / 2).map(angle).collect(), magnitude as f32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Yarn;
+
+    /// `transformers` 5 (`_compute_yarn_parameters`, theta 1e6, heads of 128, factor 4 over 32,768: what Qwen3's card
+    /// gives): its frequencies at these pairs.
+    #[test]
+    fn yarn_turns_as_transformers_does() {
+        let yarn = Yarn { factor: 4.0, original: 32_768.0, fast: 32.0, slow: 1.0, attention: 1.0 };
+        let (angles, magnitude) = yarn.frequencies(1e6, 128);
+        assert!((magnitude - 1.138_629_4).abs() < 1e-6);
+        for (pair, expected) in EXPECTED {
+            assert!(
+                (angles[pair] / expected - 1.0).abs() < 1e-5,
+                "pair {pair}: {} is not {expected}",
+                angles[pair]
+            );
+        }
+    }
+    const EXPECTED: [(usize, f32); 8] = [
+        (0, 1.0),
+        (10, 0.115_478_2),
+        (23, 0.006_978_306),
+        (25, 0.004_131_738),
+        (30, 0.001_064_361),
+        (35, 0.000_246_258_4),
+        (39, 6.490_394e-5),
+        (63, 3.102_344e-7),
+    ];
 }

@@ -4,7 +4,7 @@ use super::weights::Layer;
 use super::{Backbone, BackboneError};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use zen_edge_kernels::attention::{KvCache, attention};
+use zen_edge_kernels::attention::{KvCache, KvType, attention};
 use zen_edge_kernels::format::dequantize;
 use zen_edge_kernels::gemm::{Activations, Input, Matrix, Product, matmul};
 use zen_edge_kernels::ops::{self, RopeTable};
@@ -91,6 +91,8 @@ enum Caches<'a> {
     Owned(Context),
     /// One layer's at a time: all that a prompt needs that nothing follows. At 0.6B that is 8 KB a token, not 229.
     Passing(KvCache),
+    /// A layer's at a time too, after those of the context that all branches go on from.
+    Branch,
 }
 
 /// A prompt, or what is left of it, on its way through the layers together with others.
@@ -101,12 +103,14 @@ struct Segment<'a> {
     start: usize,
 }
 
-impl Segment<'_> {
-    fn cache(&mut self, layer: usize) -> &mut KvCache {
-        match &mut self.caches {
-            Caches::Kept(context) => &mut context.layers[layer],
-            Caches::Owned(context) => &mut context.layers[layer],
-            Caches::Passing(cache) => cache,
+impl Caches<'_> {
+    /// The cache of a layer; a branch has the trunk's.
+    fn layer<'a>(&'a mut self, trunk: Option<&'a mut Context>, layer: usize) -> &'a mut KvCache {
+        match self {
+            Self::Kept(context) => &mut context.layers[layer],
+            Self::Owned(context) => &mut context.layers[layer],
+            Self::Passing(cache) => cache,
+            Self::Branch => &mut trunk.expect("branches have a trunk").layers[layer],
         }
     }
 }
@@ -128,14 +132,23 @@ struct Scratch {
     sliding: RopeTable,
 }
 
+/// Whose hidden states a walk ends with.
+enum Wanted {
+    /// Those of these rows: each segment's last token.
+    Rows(Vec<usize>),
+    /// Every token's.
+    All,
+}
+
 /// Where several segments are on their way through the layers.
 struct Walk<'a> {
     segments: Vec<Segment<'a>>,
+    /// The context that branches go on from.
+    trunk: Option<&'a mut Context>,
     chunk: usize,
     scratch: Scratch,
     positions: Vec<usize>,
-    /// The row of each segment's last token.
-    pooled: Vec<usize>,
+    wanted: Wanted,
     layer: usize,
     /// The first row of the chunk.
     start: usize,
@@ -199,12 +212,19 @@ impl Backbone {
 
     /// A context that holds no tokens.
     pub fn context(&self) -> Context {
-        Context { tokens: Vec::new(), layers: (0..self.shape.layers).map(|_| self.cache()).collect() }
+        self.context_of(KvType::F32)
+    }
+
+    /// A context that holds no tokens and keeps keys and values as `kind` says. Only [`KvType::F32`] keeps the contract
+    /// that a reused prefix changes no bit of a vector.
+    pub fn context_of(&self, kind: KvType) -> Context {
+        let cache = || KvCache::of_type(kind, self.shape.kv_heads, self.shape.head_dim);
+        Context { tokens: Vec::new(), layers: (0..self.shape.layers).map(|_| cache()).collect() }
     }
 
     /// Bytes that a context of `tokens` tokens takes.
-    pub fn context_bytes(&self, tokens: usize) -> usize {
-        let cache = KvCache::bytes(self.shape.kv_heads, self.shape.head_dim, tokens);
+    pub fn context_bytes(&self, kind: KvType, tokens: usize) -> usize {
+        let cache = KvCache::bytes(kind, self.shape.kv_heads, self.shape.head_dim, tokens);
         cache.saturating_mul(self.shape.layers).saturating_add(4 * tokens)
     }
 
@@ -277,6 +297,60 @@ impl Backbone {
         result?.pop().ok_or(BackboneError::NoTokens)
     }
 
+    /// The hidden states of every token of several continuations of `trunk`, each as if it alone followed: per
+    /// continuation `[token][hidden_size]`. The trunk is left as it was.
+    ///
+    /// They go through the layers together, so that the weights are unpacked once for all of them, and share the trunk's
+    /// keys and values: nothing is copied.
+    ///
+    /// # Errors
+    /// As [`embed_in`](Self::embed_in), for the first continuation that has the fault.
+    pub fn branches(
+        &self,
+        trunk: &mut Context,
+        continuations: &[&[u32]],
+        interrupt: Option<&dyn Interrupt>,
+    ) -> Result<Vec<Vec<f32>>, BackboneError> {
+        for ids in continuations {
+            self.check(ids)?;
+        }
+        let start = trunk.tokens.len();
+        let mut out = Vec::with_capacity(continuations.len());
+        for batch in self.batches(continuations) {
+            let segments: Vec<_> = batch
+                .iter()
+                .map(|ids| Segment { caches: Caches::Branch, ids: (*ids).into(), start })
+                .collect();
+            // A branch must not be cut by a chunk: its keys are gone after its turn in a layer.
+            let tokens = batch.iter().map(|ids| ids.len()).sum();
+            let mut walk = self.walk(segments, tokens)?;
+            walk.wanted = Wanted::All;
+            walk.trunk = Some(&mut *trunk);
+            let done = self.run(&mut walk, interrupt);
+            drop(walk);
+            // Where the pass ended early, a branch's keys may still be there.
+            trunk.truncate(start);
+            let mut rows = done?.into_iter();
+            out.extend(batch.iter().map(|ids| rows.by_ref().take(ids.len()).flatten().collect::<Vec<f32>>()));
+        }
+        Ok(out)
+    }
+
+    /// Prompts in groups of no more tokens than go through a layer together.
+    fn batches<'a, 'b>(&self, prompts: &'a [&'b [u32]]) -> impl Iterator<Item = &'a [&'b [u32]]> {
+        let (mut rest, chunk) = (prompts, self.chunk);
+        std::iter::from_fn(move || {
+            let mut tokens = rest.first()?.len();
+            let more = rest[1..].iter().take_while(|ids| {
+                tokens += ids.len();
+                tokens <= chunk
+            });
+            let (batch, after) = rest.split_at(1 + more.count());
+            rest = after;
+            Some(batch)
+        })
+    }
+
     /// The hidden states of several prompts: each is exactly the vector that the prompt gets alone.
     ///
     /// Short prompts go through the layers together, so that the weights are unpacked once for all of them.
@@ -288,23 +362,12 @@ impl Backbone {
             self.check(ids)?;
         }
         let mut out = Vec::with_capacity(prompts.len());
-        let mut rest = prompts;
-        while let Some(first) = rest.first() {
-            let mut tokens = first.len();
-            let together = 1 + rest[1..]
-                .iter()
-                .take_while(|ids| {
-                    tokens += ids.len();
-                    tokens <= self.chunk
-                })
-                .count();
-            let (batch, after) = rest.split_at(together);
+        for batch in self.batches(prompts) {
             let segments = batch
                 .iter()
                 .map(|ids| Segment { caches: Caches::Passing(self.cache()), ids: (*ids).into(), start: 0 })
                 .collect();
             out.extend(self.forward(segments, self.chunk, None)?);
-            rest = after;
         }
         Ok(out)
     }
@@ -326,12 +389,19 @@ impl Backbone {
         chunk: usize,
         interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<Vec<f32>>, BackboneError> {
-        let mut walk = self.walk(segments, chunk)?;
+        self.run(&mut self.walk(segments, chunk)?, interrupt)
+    }
+
+    fn run(
+        &self,
+        walk: &mut Walk<'_>,
+        interrupt: Option<&dyn Interrupt>,
+    ) -> Result<Vec<Vec<f32>>, BackboneError> {
         loop {
             if interrupt.is_some_and(Interrupt::stops) {
                 return Err(BackboneError::Cancelled);
             }
-            if let Some(vectors) = self.advance(&mut walk)? {
+            if let Some(vectors) = self.advance(walk)? {
                 return Ok(vectors);
             }
         }
@@ -349,7 +419,18 @@ impl Backbone {
             })
             .collect();
         let chunk = chunk.max(1);
-        Ok(Walk { segments, chunk, scratch, positions, pooled, layer: 0, start: 0, attended: false })
+        let wanted = Wanted::Rows(pooled);
+        Ok(Walk {
+            segments,
+            trunk: None,
+            chunk,
+            scratch,
+            positions,
+            wanted,
+            layer: 0,
+            start: 0,
+            attended: false,
+        })
     }
 
     /// Half a layer of a chunk, or what comes after the last layer: then the vectors.
@@ -360,7 +441,8 @@ impl Backbone {
         let s = &mut walk.scratch;
         let hidden = self.shape.hidden;
         let window = self.plan.windows[walk.layer];
-        let last = walk.layer + 1 == self.layers.len();
+        // Of the last layer only the wanted rows are finished, and that at once for all chunks.
+        let last = walk.layer + 1 == self.layers.len() && matches!(walk.wanted, Wanted::Rows(_));
         let rows = walk.start..walk.positions.len().min(walk.start + walk.chunk);
         if !walk.attended {
             if walk.start == 0 {
@@ -376,7 +458,8 @@ impl Backbone {
             if !last {
                 self.queries(layer, s, window.is_some());
             }
-            self.attend(walk.layer, &mut walk.segments, s, rows.clone(), last, window);
+            let trunk = walk.trunk.as_deref_mut();
+            self.attend(walk.layer, &mut walk.segments, trunk, s, rows.clone(), last, window);
             walk.attended = true;
             // Of the last layer nothing follows here.
             if !last {
@@ -393,14 +476,19 @@ impl Backbone {
         Ok(None)
     }
 
-    /// What is left of the last layer: it is done for the pooled rows alone.
+    /// What is left of the last layer, where it is done for the wanted rows alone, and the final norm.
     fn pooled(&self, walk: &mut Walk<'_>) -> Result<Vec<Vec<f32>>, BackboneError> {
         let (Some(layer), Some(window)) = (self.layers.last(), self.plan.windows.last().copied()) else {
             return Err(BackboneError::NoTokens);
         };
         let s = &mut walk.scratch;
         let hidden = self.shape.hidden;
-        let pooled = std::mem::take(&mut walk.pooled);
+        // A walk that has ended has no rows left.
+        let wanted = std::mem::replace(&mut walk.wanted, Wanted::Rows(Vec::new()));
+        let Wanted::Rows(pooled) = wanted else {
+            self.norm(&s.x, &self.output_norm, &mut s.h);
+            return s.h.chunks_exact(hidden).map(|vector| finite(vector.to_vec())).collect();
+        };
         for (to, from) in pooled.iter().enumerate() {
             s.x.copy_within(from * hidden..(from + 1) * hidden, to * hidden);
         }
@@ -411,7 +499,7 @@ impl Backbone {
         let width = self.shape.heads * self.shape.head_dim;
         s.attended.resize(s.q.len(), 0.0);
         for (n, segment) in walk.segments.iter_mut().enumerate().take(pooled.len()) {
-            let cache = segment.cache(self.layers.len() - 1);
+            let cache = segment.caches.layer(None, self.layers.len() - 1);
             let row = n * width..(n + 1) * width;
             let out = &mut s.attended[row.clone()];
             attention(self.isa, &self.pool, &s.q[row], self.shape.heads, cache, window, out);
@@ -424,18 +512,20 @@ impl Backbone {
     /// Fills the rotations of rows at these positions.
     fn turn(&self, s: &mut Scratch, sliding: bool, positions: impl Iterator<Item = usize>) {
         if sliding {
-            s.sliding.fill(&self.plan.inverse_freq_sliding, positions);
+            s.sliding.fill(&self.plan.inverse_freq_sliding, 1.0, positions);
         } else {
-            s.full.fill(&self.plan.inverse_freq, positions);
+            s.full.fill(&self.plan.inverse_freq, self.plan.magnitude, positions);
         }
     }
 
     /// Appends the keys and values of `rows` to their segments' caches and, unless `keys_only`, computes the attention of
-    /// their queries.
+    /// their queries. What a branch appends to the trunk is taken off again.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a walk, borrowed apart")]
     fn attend(
         &self,
         layer: usize,
         segments: &mut [Segment<'_>],
+        mut trunk: Option<&mut Context>,
         s: &mut Scratch,
         rows: core::ops::Range<usize>,
         keys_only: bool,
@@ -455,12 +545,16 @@ impl Backbone {
                 continue;
             }
             let part = part.start - rows.start..part.end - rows.start;
-            let cache = segment.cache(layer);
+            let known = trunk.as_deref().map(|trunk| trunk.tokens.len());
+            let cache = segment.caches.layer(trunk.as_deref_mut(), layer);
             cache.append(&s.k[part.start * kv..part.end * kv], &s.v[part.start * kv..part.end * kv]);
             if !keys_only {
                 let part = part.start * width..part.end * width;
                 let out = &mut s.attended[part.clone()];
                 attention(self.isa, &self.pool, &s.q[part], self.shape.heads, cache, window, out);
+            }
+            if let Some(known) = known {
+                cache.truncate(known);
             }
         }
     }

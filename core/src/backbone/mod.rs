@@ -1,19 +1,22 @@
 //! A prompt's token ids to the last token's hidden state.
 //!
-//! The backbone runs prefill only: no LM head, and of the last layer no more than the last token needs. Weights stay as
-//! the file has them (mapped pages natively); embedding rows are gathered from the file, one by one.
+//! A pass runs prefill: of the last layer no more than the last token needs, and no LM head. Who generates opens the head
+//! beside it ([`Backbone::head`]) and goes on in a [`Context`], a token a pass. Weights stay as the file has them (mapped
+//! pages natively); embedding rows are gathered from the file, one by one.
 //!
 //! For one GGUF and one list of ids the vector is the same to the bit for any instruction set, any number of threads, any
 //! chunk size, alone or in a batch, with or without a reused prefix.
 
 mod architecture;
 mod forward;
+mod head;
 #[cfg(test)]
 mod tests;
 mod weights;
 
 pub use architecture::{Architecture, Shape};
 pub use forward::{Cancel, Context, Interrupt, Pass};
+pub use head::LmHead;
 pub(crate) use weights::parts;
 
 use crate::gguf::{Gguf, GgufError, TensorInfo};
@@ -21,6 +24,7 @@ use crate::source::Source;
 use architecture::Plan;
 use std::sync::Arc;
 use weights::Layer;
+pub use zen_edge_kernels::attention::KvType;
 use zen_edge_kernels::gemm::MatrixError;
 use zen_edge_kernels::isa::{Isa, IsaError};
 use zen_edge_kernels::pool::Pool;
@@ -204,6 +208,11 @@ impl Backbone {
             layers,
             output_norm,
         })
+    }
+
+    /// The file that it was loaded from.
+    pub const fn source(&self) -> &Arc<dyn Source> {
+        &self.source
     }
 
     /// Its shape.

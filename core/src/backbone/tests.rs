@@ -153,7 +153,7 @@ fn values_that_cannot_be_are_refused_with_the_key() {
         ("attention.value_length", Value::U32(32)),
         ("rope.freq_base", Value::F32(f32::NAN)),
         ("rope.dimension_count", Value::U32(18)),
-        ("rope.scaling.type", Value::String("yarn".into())),
+        ("rope.scaling.type", Value::String("longrope".into())),
     ];
     for (key, value) in cases {
         let error = Model { extra: vec![(key, value)], ..Model::default() }.error();
@@ -272,6 +272,38 @@ fn a_pass_in_steps_gives_the_same_bits_and_its_context_back() {
     assert_eq!(context.tokens(), [1, 2]);
     assert_eq!(model.embed_in(&mut context, &ids, None).unwrap(), whole);
     assert!(matches!(model.begin(&[], None), Err(BackboneError::NoTokens)));
+}
+
+#[test]
+fn branches_are_what_each_continuation_gives_alone() {
+    for chunk in [1, 3, 512] {
+        let options = BackboneOptions { threads: Some(2), chunk: Some(chunk), ..BackboneOptions::default() };
+        let model = Backbone::load(&Model::default().build(), &options).unwrap();
+        for kind in KvType::ALL {
+            let mut trunk = model.context_of(kind);
+            model.embed_in(&mut trunk, &[1, 2, 3], None).unwrap();
+            let all = model.branches(&mut trunk, &[&[4, 5], &[6], &[4, 0, 1, 2]], None).unwrap();
+            assert_eq!(trunk.tokens(), [1, 2, 3]);
+            for (ids, rows) in [&[4u32, 5][..], &[6], &[4, 0, 1, 2]].iter().zip(&all) {
+                assert_eq!(rows.len(), ids.len() * model.hidden_size());
+                for (n, row) in rows.chunks_exact(model.hidden_size()).enumerate() {
+                    let mut alone = trunk.prefix(3);
+                    let whole = [&[1, 2, 3], &ids[..=n]].concat();
+                    assert_eq!(
+                        row,
+                        model.embed_in(&mut alone, &whole, None).unwrap(),
+                        "{ids:?}, chunks of {chunk}"
+                    );
+                }
+            }
+            let cancel = Cancel::new();
+            cancel.cancel();
+            assert!(model.branches(&mut trunk, &[&[4, 5]], Some(&cancel)).is_err());
+            assert!(matches!(model.branches(&mut trunk, &[&[4], &[]], None), Err(BackboneError::NoTokens)));
+            let again = model.branches(&mut trunk, &[&[6]], None).unwrap();
+            assert_eq!(again[0], all[1], "an ended pass leaves nothing behind");
+        }
+    }
 }
 
 #[test]

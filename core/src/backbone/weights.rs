@@ -118,7 +118,12 @@ pub(super) fn vector(gguf: &Gguf, tensor: &TensorInfo, len: usize) -> Result<Vec
 }
 
 /// A matrix of `rows` outputs and `cols` inputs, as the file has it.
-fn matrix(gguf: &Gguf, tensor: &TensorInfo, rows: usize, cols: usize) -> Result<Matrix, BackboneError> {
+pub(super) fn matrix(
+    gguf: &Gguf,
+    tensor: &TensorInfo,
+    rows: usize,
+    cols: usize,
+) -> Result<Matrix, BackboneError> {
     let ty = tensor.block_type()?;
     if tensor.dims != [cols as u64, rows as u64] {
         return Err(BackboneError::shape(gguf, tensor, &[cols, rows]));

@@ -1,6 +1,6 @@
 //! Contexts of prompts that were read before, so that one that begins alike pays for its new tokens alone.
 
-use crate::backbone::{Backbone, Context};
+use crate::backbone::{Backbone, Context, KvType};
 use std::sync::Mutex;
 
 /// What the contexts may hold where nothing else is asked for: at 0.6B some 140 tokens, with the default pack thousands.
@@ -29,7 +29,7 @@ impl Prefixes {
     /// A context that begins as `ids` as far as one is known. `None` where the prompt's own would be over the bound:
     /// then nothing is to be kept of it.
     pub fn take(&self, backbone: &Backbone, ids: &[u32]) -> Option<Context> {
-        if backbone.context_bytes(ids.len()) > self.limit {
+        if backbone.context_bytes(KvType::F32, ids.len()) > self.limit {
             return None;
         }
         let mut held = self.lock();

@@ -1,0 +1,1 @@
+//! Generations of a tiny model.
