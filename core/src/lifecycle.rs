@@ -16,5 +16,5 @@ mod trim;
 
 pub use budget::{Footprint, OverBudget};
 pub use device::{Background, Deferral, Device, Work, fast_cores, plan};
-pub use managed::{LifecycleError, Managed, ManagedOptions, ManagedSession, ManagedStats};
+pub use managed::{LifecycleError, Managed, ManagedGeneration, ManagedOptions, ManagedSession, ManagedStats};
 pub use trim::TrimLevel;

@@ -38,7 +38,7 @@ impl CancelToken {
     }
 }
 
-fn cancel(token: Option<Arc<CancelToken>>) -> Arc<Cancel> {
+pub(crate) fn cancel(token: Option<Arc<CancelToken>>) -> Arc<Cancel> {
     token.map_or_else(Arc::default, |token| token.0.clone())
 }
 
@@ -57,8 +57,8 @@ pub fn footprint(source: PackSource, options: LoadOptions) -> Result<Footprint, 
 /// A loaded router, as the packages of each language wrap it.
 #[derive(uniffi::Object)]
 pub struct Engine {
-    managed: Arc<Managed>,
-    worker: Arc<Worker>,
+    pub(crate) managed: Arc<Managed>,
+    pub(crate) worker: Arc<Worker>,
     about: About,
     listener: Option<Arc<dyn RouterListener>>,
 }

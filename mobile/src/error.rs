@@ -1,6 +1,7 @@
 //! Errors as apps see them: one variant for a cause.
 
 use zen_edge_core::backbone::BackboneError;
+use zen_edge_core::generate::GenerateError;
 use zen_edge_core::gguf::GgufError;
 use zen_edge_core::lifecycle::LifecycleError;
 use zen_edge_core::pack::LoadError;
@@ -114,6 +115,22 @@ pub enum ZenEdgeError {
         /// In words.
         detail: String,
     },
+    /// The prompt fills the model's context, so that nothing can be generated.
+    #[error("{detail}")]
+    PromptTooLong {
+        /// In words.
+        detail: String,
+        /// The prompt's tokens.
+        tokens: u64,
+        /// The model's.
+        context: u64,
+    },
+    /// The model has no chat template, or it refuses the messages.
+    #[error("{detail}")]
+    Template {
+        /// In words.
+        detail: String,
+    },
     /// An argument cannot be meant.
     #[error("{detail}")]
     BadRequest {
@@ -153,6 +170,7 @@ impl From<LifecycleError> for ZenEdgeError {
             },
             LifecycleError::Load(error) => error.into(),
             LifecycleError::Backbone(error) => error.into(),
+            LifecycleError::Generate(error) => error.into(),
             LifecycleError::Observe(_) => Self::UnknownOutcome { detail },
             _ => Self::Internal { detail },
         }
@@ -188,6 +206,23 @@ impl From<BackboneError> for ZenEdgeError {
             | BackboneError::Impossible { .. }
             | BackboneError::Isa(_) => Self::ModelUnsupported { detail },
             _ => Self::ModelDamaged { detail },
+        }
+    }
+}
+
+impl From<GenerateError> for ZenEdgeError {
+    fn from(error: GenerateError) -> Self {
+        let detail = error.to_string();
+        match error {
+            GenerateError::Backbone(error) => error.into(),
+            GenerateError::Tokenizer(_) => Self::Tokenizer { detail },
+            GenerateError::PromptTooLong { tokens, context } => {
+                Self::PromptTooLong { detail, tokens: tokens as u64, context: context as u64 }
+            }
+            GenerateError::NoTemplate | GenerateError::Template { .. } | GenerateError::Messages { .. } => {
+                Self::Template { detail }
+            }
+            _ => Self::BadRequest { detail },
         }
     }
 }

@@ -46,6 +46,18 @@ impl Worker {
         cancel: Arc<Cancel>,
         work: impl FnOnce(&Cancel) -> Result<T, ZenEdgeError> + Send + 'static,
     ) -> Result<T, ZenEdgeError> {
+        self.run_always(cancel, |cancel| {
+            if cancel.is_cancelled() { Err(ZenEdgeError::cancelled()) } else { work(cancel) }
+        })
+        .await
+    }
+
+    /// [`Self::run`], also where `cancel` is cancelled already: what is cancelled has an answer too.
+    pub async fn run_always<T: Send + 'static>(
+        &self,
+        cancel: Arc<Cancel>,
+        work: impl FnOnce(&Cancel) -> Result<T, ZenEdgeError> + Send + 'static,
+    ) -> Result<T, ZenEdgeError> {
         let (give, get) = oneshot::channel();
         let mut dropped = Dropped(Some(cancel.clone()));
         {
@@ -55,13 +67,8 @@ impl Worker {
             cancels.retain(|cancel| cancel.strong_count() > 0);
             cancels.push(Arc::downgrade(&cancel));
             let work: Work = Box::new(move || {
-                let done = if cancel.is_cancelled() {
-                    Err(ZenEdgeError::cancelled())
-                } else {
-                    guarded(&cancel, work)
-                };
-                // Nobody waits any more: the answer is dropped.
-                let _ = give.send(done);
+                // Where nobody waits any more, the answer is dropped.
+                let _ = give.send(guarded(&cancel, work));
             });
             // The thread lives as long as the queue does.
             queue.send(work).map_err(|_| ZenEdgeError::closed())?;

@@ -35,6 +35,9 @@ pub enum Deferral {
     /// The app is not seen, and its options say that nothing runs then.
     #[error("the app is in the background: ask again when it is seen, or load with `Background::Cpu`")]
     Background,
+    /// The device is too hot to generate; rules can route, but not write.
+    #[error("the device is too hot to generate: ask again when it has cooled")]
+    TooHot,
 }
 
 /// What may run now.

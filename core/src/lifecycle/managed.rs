@@ -4,6 +4,7 @@ use super::{Background, Deferral, Device, Footprint, OverBudget, TrimLevel, Work
 use crate::backbone::{BackboneError, Cancel};
 use crate::bandit::{OutcomeId, UserStats};
 use crate::decision::{Absent, MemorySnapshot};
+use crate::generate::{GenerateError, GenerateOptions, Generated, Generation, Generator, Piece};
 use crate::pack::{LoadError, Pack};
 use crate::policy::Policy;
 use crate::router::{
@@ -48,6 +49,9 @@ pub enum LifecycleError {
     /// The reward is not taken.
     #[error(transparent)]
     Observe(#[from] ObserveError),
+    /// Nothing can be generated.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
     /// The self-test does not run.
     #[error(transparent)]
     SelfTest(#[from] SelfTestError),
@@ -95,6 +99,8 @@ struct Open {
     pool: Pool,
     /// `None` while the weights are dropped.
     router: Option<Arc<Router>>,
+    /// `None` until the first generation, and while the weights are dropped.
+    generator: Option<Generator>,
     reloads: u64,
 }
 
@@ -141,6 +147,7 @@ impl Managed {
                 options: router,
                 pool,
                 router: Some(Arc::new(loaded)),
+                generator: None,
                 reloads: 0,
             })),
         })
@@ -223,6 +230,45 @@ impl Managed {
         Ok(answer(&*self.router()?, work)?)
     }
 
+    /// The backbone as a generator, with the router's weights; the LM head is opened the first time.
+    ///
+    /// # Errors
+    /// [`LifecycleError::Generate`] where the backbone has none that can be run; as [`Self::router`].
+    pub fn generator(&self) -> Result<Generator, LifecycleError> {
+        let router = self.router()?;
+        let mut open = lock(&self.open);
+        let open = open.as_mut().ok_or(LifecycleError::Closed)?;
+        if let Some(generator) = &open.generator {
+            return Ok(generator.clone());
+        }
+        Ok(open.generator.insert(router.generator()?).clone())
+    }
+
+    /// Begins to generate. The weights stay until it has ended or is dropped, whatever is trimmed meanwhile.
+    ///
+    /// # Errors
+    /// [`LifecycleError`], by cause.
+    pub fn generate(
+        self: &Arc<Self>,
+        prompt: &str,
+        options: &GenerateOptions,
+    ) -> Result<ManagedGeneration, LifecycleError> {
+        self.may_generate()?;
+        let generation = self.generator()?.begin(prompt, options)?;
+        Ok(ManagedGeneration { owner: self.clone(), generation: Some(generation) })
+    }
+
+    fn may_generate(&self) -> Result<(), LifecycleError> {
+        if self.is_closed() {
+            return Err(LifecycleError::Closed);
+        }
+        match self.work() {
+            Work::Run { .. } => Ok(()),
+            Work::Rules => Err(Deferral::TooHot.into()),
+            Work::Deferred(why) => Err(why.into()),
+        }
+    }
+
     /// A text that is being typed.
     #[must_use]
     pub fn session(self: &Arc<Self>) -> Arc<ManagedSession> {
@@ -261,7 +307,10 @@ impl Managed {
     /// Gives memory back. Prompts that are being read keep theirs until they are answered.
     pub fn trim(&self, level: TrimLevel) {
         let router = match &mut *lock(&self.open) {
-            Some(open) if level == TrimLevel::Weights => open.router.take(),
+            Some(open) if level == TrimLevel::Weights => {
+                open.generator = None;
+                open.router.take()
+            }
             Some(open) => open.router.clone(),
             None => None,
         };
@@ -397,6 +446,38 @@ impl ManagedSession {
 
     fn forget(&self) {
         drop(lock(&self.held).take());
+    }
+}
+
+/// A generation over a [`Managed`] router: [`Generation`], which looks at the device's state before each token.
+pub struct ManagedGeneration {
+    owner: Arc<Managed>,
+    /// `None` after the router was closed.
+    generation: Option<Generation>,
+}
+
+impl ManagedGeneration {
+    /// The next token; `None` when it has ended. Where it is deferred, it can be asked again later and goes on.
+    ///
+    /// # Errors
+    /// [`LifecycleError`], by cause.
+    pub fn next_piece(&mut self) -> Result<Option<Piece>, LifecycleError> {
+        if self.owner.is_closed() {
+            self.generation = None;
+        }
+        let generation = self.generation.as_mut().ok_or(LifecycleError::Closed)?;
+        if generation.reason().is_none() {
+            self.owner.may_generate()?;
+        }
+        Ok(generation.next_piece()?)
+    }
+
+    /// What was generated.
+    ///
+    /// # Errors
+    /// [`LifecycleError::Closed`] where the router was closed before it had ended.
+    pub fn finish(self) -> Result<Generated, LifecycleError> {
+        self.generation.map(Generation::finish).ok_or(LifecycleError::Closed)
     }
 }
 
