@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_dropped_future_and_a_close_end_the_work_under_way() {
         let worker = Arc::new(Worker::new().unwrap());
-        let (told, tells) = std::sync::mpsc::channel();
+        let (told, tells) = channel();
         let until_cancelled = move |cancel: &Cancel| -> Result<(), _> {
             told.send(()).unwrap();
             while !cancel.is_cancelled() {
