@@ -185,7 +185,8 @@ impl Engine {
         let managed = self.managed.clone();
         let cancel = crate::engine::cancel(token);
         let options = options.core(cancel.clone());
-        let begun = self.worker.run(cancel.clone(), move |_| Ok(managed.generate(&prompt, &options)?)).await?;
+        let begun =
+            self.worker.run(cancel.clone(), move |_| Ok(managed.generate(&prompt, &options)?)).await?;
         let generation = Arc::new(Mutex::new(Some(begun)));
         Ok(Arc::new(Generation { worker: self.worker.clone(), cancel, generation }))
     }

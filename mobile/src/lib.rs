@@ -20,7 +20,7 @@ mod worker;
 
 pub use engine::{CancelToken, Engine, Typing, engine_version, footprint};
 pub use error::ZenEdgeError;
-pub use generation::{Generated, Generation, GenerateOptions, KvPrecision};
+pub use generation::{GenerateOptions, Generated, Generation, KvPrecision};
 pub use listener::{ListenerError, LoadStage, LogLevel, Progress, RouterListener};
 pub use pack::{FileSource, PackSource};
 pub use types::{

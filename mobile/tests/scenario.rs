@@ -16,9 +16,9 @@ use zen_edge_core::decision::{Limits, MemorySnapshot, Source, Thermal};
 use zen_edge_core::generate::Message;
 use zen_edge_core::router::Reward;
 use zen_edge_mobile::{
-    BackgroundPolicy, CancelToken, Engine, FileSource, GenerateOptions, Generation, ListenerError, LoadOptions,
-    LoadStage, LogLevel, Outcome, PackSource, Progress, RouteOptions, RouterListener, TrimLevel, ZenEdgeError,
-    footprint,
+    BackgroundPolicy, CancelToken, Engine, FileSource, GenerateOptions, Generation, ListenerError,
+    LoadOptions, LoadStage, LogLevel, Outcome, PackSource, Progress, RouteOptions, RouterListener, TrimLevel,
+    ZenEdgeError, footprint,
 };
 
 type Answer<T> = Result<T, ZenEdgeError>;
@@ -164,7 +164,11 @@ impl Scenario {
         };
         let engine = load(told.clone(), self.folder()).unwrap();
         let about = engine.about();
-        let words = (about.architecture, about.layers, about.hidden_size, about.threads, about.tasks.join(","));
+        if let Ok(isa) = std::env::var("ZEN_EDGE_EXPECT_ISA") {
+            assert_eq!(about.isa, isa);
+        }
+        let words =
+            (about.architecture, about.layers, about.hidden_size, about.threads, about.tasks.join(","));
         say!(self, "about", words.0, words.1, words.2, words.3, words.4);
         engine.shut_down();
         use LoadStage::{Hash, Heads, Ready, Tokenizer, WarmUp, Weights};
@@ -182,7 +186,8 @@ impl Scenario {
         self.fails("a config as model", "ModelDamaged", bare(wrong));
         let memory = Some(MemorySnapshot { available: 10_000_000, total: 4_000_000_000, unified: true });
         let over = self.try_load(LoadOptions { memory, ..LoadOptions::default() });
-        let ZenEdgeError::OverBudget { needs, available, budget, .. } = self.fails("budget", "OverBudget", over)
+        let ZenEdgeError::OverBudget { needs, available, budget, .. } =
+            self.fails("budget", "OverBudget", over)
         else {
             unreachable!()
         };
@@ -198,19 +203,27 @@ impl Scenario {
 
     /// The same bits from a path, from a part of an open file, and from memory.
     fn sources(&mut self) {
-        let names = ["model.gguf", "heads.safetensors", "router_config.json", "catalog.yaml", "router_policy.yaml"];
+        let names =
+            ["model.gguf", "heads.safetensors", "router_config.json", "catalog.yaml", "router_policy.yaml"];
         let files = names.map(|name| std::fs::read(format!("{}/{name}", self.pack)).unwrap());
-        let held = || names.into_iter().zip(&files).map(|(name, file)| FileSource::Bytes {
-            bytes: file.clone(),
-            name: name.into(),
-        });
+        let held = || {
+            names
+                .into_iter()
+                .zip(&files)
+                .map(|(name, file)| FileSource::Bytes { bytes: file.clone(), name: name.into() })
+        };
         let pack = |mut files: Vec<FileSource>| {
             let (policy, catalog) = (files.pop(), files.pop());
             let (config, heads, model) = (files.remove(2), files.remove(1), files.remove(0));
             PackSource::Files { model, heads, config, catalog, policy }
         };
         let load = |source| {
-            block_on(Engine::load(source, LoadOptions { threads: Some(2), ..LoadOptions::default() }, None, None))
+            block_on(Engine::load(
+                source,
+                LoadOptions { threads: Some(2), ..LoadOptions::default() },
+                None,
+                None,
+            ))
         };
         let mut sources = Vec::new();
         #[cfg(unix)]
@@ -273,7 +286,8 @@ impl Scenario {
         engine.trim(TrimLevel::Caches);
         let same = std::thread::scope(|scope| {
             let asked = self.prompts.iter().zip(&alone).cycle().take(3 * alone.len());
-            let threads: Vec<_> = asked.map(|(prompt, one)| (scope.spawn(|| plain(prompt).unwrap()), one)).collect();
+            let threads: Vec<_> =
+                asked.map(|(prompt, one)| (scope.spawn(|| plain(prompt).unwrap()), one)).collect();
             threads.into_iter().all(|(two, one)| {
                 let two = two.join().unwrap();
                 (one.task, &one.model, &one.candidates) == (two.task, &two.model, &two.candidates)
@@ -335,8 +349,11 @@ impl Scenario {
         self.fails("too hot to generate", "Deferred", generate);
         engine.set_thermal(Thermal::Nominal);
 
-        let asked =
-            RouteOptions { user: Some("ann".into()), conversation: Some("c".into()), ..RouteOptions::default() };
+        let asked = RouteOptions {
+            user: Some("ann".into()),
+            conversation: Some("c".into()),
+            ..RouteOptions::default()
+        };
         let id = route(&first, asked).unwrap().id;
         self.check("an id for a reward", id.is_some());
         let observe = |id: &str| block_on(engine.observe(id.into(), Reward::from(0.9)));
@@ -465,7 +482,8 @@ fn the_scenario_gives_the_lines_that_every_language_gives() {
 #[test]
 fn dropped_calls_leave_an_engine_that_answers() {
     let pack = repository("packs/default").to_str().unwrap().to_owned();
-    let engine = block_on(Engine::load(PackSource::Folder { path: pack }, LoadOptions::default(), None, None));
+    let engine =
+        block_on(Engine::load(PackSource::Folder { path: pack }, LoadOptions::default(), None, None));
     let engine = engine.unwrap();
     for i in 0..20 {
         let prompt = format!("{i} {}", long());
