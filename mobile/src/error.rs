@@ -168,7 +168,7 @@ impl From<LifecycleError> for ZenEdgeError {
                 available: over.available,
                 budget: over.budget,
             },
-            LifecycleError::Load(error) => error.into(),
+            LifecycleError::Load(error) => (*error).into(),
             LifecycleError::Backbone(error) => error.into(),
             LifecycleError::Generate(error) => error.into(),
             LifecycleError::Observe(_) => Self::UnknownOutcome { detail },

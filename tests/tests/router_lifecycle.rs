@@ -211,7 +211,8 @@ fn stages_are_told_and_loading_can_be_broken_off() {
             seen += 1;
             if seen > at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        assert!(matches!(broken, Err(LifecycleError::Load(LoadError::Cancelled))), "{at}");
+        let Err(LifecycleError::Load(why)) = broken else { panic!("{at}: it loads") };
+        assert!(matches!(*why, LoadError::Cancelled), "{at}: {why}");
         assert_eq!(seen, at + 1);
     }
 }

@@ -36,13 +36,13 @@ pub enum LifecycleError {
     Closed,
     /// It does not fit.
     #[error(transparent)]
-    OverBudget(#[from] OverBudget),
+    OverBudget(Box<OverBudget>),
     /// It is to be asked again later.
     #[error(transparent)]
     Deferred(#[from] Deferral),
     /// It does not load, or does not load again.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(Box<LoadError>),
     /// The backbone does not read the prompt.
     #[error(transparent)]
     Backbone(#[from] BackboneError),
@@ -55,6 +55,18 @@ pub enum LifecycleError {
     /// The self-test does not run.
     #[error(transparent)]
     SelfTest(#[from] SelfTestError),
+}
+
+impl From<OverBudget> for LifecycleError {
+    fn from(error: OverBudget) -> Self {
+        Self::OverBudget(Box::new(error))
+    }
+}
+
+impl From<LoadError> for LifecycleError {
+    fn from(error: LoadError) -> Self {
+        Self::Load(Box::new(error))
+    }
 }
 
 /// A managed router's state, in figures.
