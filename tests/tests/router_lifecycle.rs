@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use zen_edge_core::backbone::{BackboneError, Cancel};
 use zen_edge_core::decision::{MemorySnapshot, Reason, Source, Thermal};
+use zen_edge_core::generate::GenerateOptions;
 use zen_edge_core::lifecycle::{
     Background, Deferral, Device, Footprint, LifecycleError, Managed, ManagedOptions, TrimLevel, Work,
 };
@@ -69,6 +70,7 @@ fn lifecycle() {
     a_pack_that_does_not_fit_is_refused_with_the_figures();
     stages_are_told_and_loading_can_be_broken_off();
     sessions_survive_a_trim_and_newer_text_ends_older();
+    a_generation_waits_for_the_device_and_goes_on();
     closed_is_closed_and_twenty_cycles_leave_nothing();
     estimates_are_above_what_is_measured_and_near_it();
 }
@@ -243,6 +245,31 @@ fn sessions_survive_a_trim_and_newer_text_ends_older() {
     let hot = session.update(text, &Request::default(), &session.supersede()).unwrap();
     assert_eq!(hot.decision.reason, Reason::TooHot);
     assert_eq!(router.stats().unwrap().router.counts.routed, 0);
+}
+
+fn a_generation_waits_for_the_device_and_goes_on() {
+    let router = managed();
+    let options = GenerateOptions { max_tokens: 6, ..GenerateOptions::default() };
+    let begin = || router.generate("Once upon a time", &options).unwrap();
+    let mut whole = begin();
+    while whole.next_piece().unwrap().is_some() {}
+    let whole = whole.finish().unwrap();
+    assert_eq!(whole.ids.len(), 6);
+    let mut halted = begin();
+    halted.next_piece().unwrap();
+    router.set_device(Device { thermal: Thermal::Critical, ..Device::default() });
+    assert!(matches!(halted.next_piece(), Err(LifecycleError::Deferred(Deferral::TooHot))));
+    let refused = router.generate("Once", &options).map(|_| ());
+    assert!(matches!(refused, Err(LifecycleError::Deferred(Deferral::TooHot))));
+    router.set_device(Device::default());
+    // The weights stay as long as it needs them.
+    router.trim(TrimLevel::Weights);
+    while halted.next_piece().unwrap().is_some() {}
+    assert_eq!(halted.finish().unwrap(), whole);
+    let mut closed = begin();
+    router.close();
+    assert!(matches!(closed.next_piece(), Err(LifecycleError::Closed)));
+    assert!(matches!(closed.finish(), Err(LifecycleError::Closed)));
 }
 
 fn closed_is_closed_and_twenty_cycles_leave_nothing() {

@@ -74,7 +74,9 @@ fn copy_folder(from: &Path, to: &Path, keep: &dyn Fn(&Path) -> bool) -> Result<(
         let path = entry.map_err(io(from))?.path();
         let at = to.join(path.file_name().unwrap_or_default());
         if !keep(&path) {
-        } else if path.is_dir() {
+            continue;
+        }
+        if path.is_dir() {
             copy_folder(&path, &at, keep)?;
         } else {
             copy(&path, &at)?;

@@ -18,6 +18,7 @@ import os
 from pathlib import Path
 from typing import AsyncIterator, Callable, Optional, Union
 
+from . import _bindings
 from ._bindings import (
     About,
     Backend,
@@ -70,6 +71,9 @@ from ._bindings import (
     engine_version,
     footprint,
 )
+
+# uniffi's generator for Python writes this check and does not call it: bindings of another build would read nonsense.
+_bindings._uniffi_check_api_checksums(_bindings._UniffiLib)
 
 __version__ = engine_version()
 

@@ -19,6 +19,12 @@ import kotlinx.coroutines.flow.flow
  */
 public class Router private constructor(private val engine: Engine) : AutoCloseable {
     public companion object {
+        init {
+            // The generated code compares itself with the library when it is told to, and only then: bindings of another build
+            // would read nonsense.
+            uniffiEnsureInitialized()
+        }
+
         /**
          * Loads a pack, on a thread of its own. Files are mapped: their pages are clean, and the system may take them back.
          *
