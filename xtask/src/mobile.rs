@@ -18,6 +18,9 @@ use std::process::Command;
 /// The library's name, as cargo and the linkers know it.
 const NAME: &str = "zen_edge_mobile";
 
+/// What the engine may add to an app, in bytes, without a GPU.
+const MOST: u64 = 3 << 20;
+
 #[derive(clap::Args)]
 pub struct BindingsArgs {
     /// Where they go; `target/mobile/bindings` where it is not said.

@@ -1,12 +1,14 @@
 //! The XCFramework and the Swift package around it. It is a folder with a list of its parts, so that it can be put together
 //! without Xcode; only the libraries of targets that this machine's Rust has are in it, and what is missing is said.
 
-use super::{Made, NAME, build, copy, copy_folder, copy_pack, elf, folder, fresh, io};
+use super::{Made, NAME, build, copy, copy_folder, copy_pack, elf, folder, fresh, io, sysroot_tool};
+use crate::run::succeed;
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSymbol};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::process::Command;
 
 /// A part of the XCFramework.
 struct Slice {
@@ -58,6 +60,15 @@ pub fn run(check: bool) -> Result<(), String> {
         copy(&made.bindings.join("swift/ZenEdgeFFI.h"), &headers.join("ZenEdgeFFI.h"))?;
         copy(&made.bindings.join("swift/ZenEdgeFFI.modulemap"), &headers.join("module.modulemap"))?;
         defines(&library, &made.bindings)?;
+        let bytes = contribution(slice, &library, &made.bindings)?;
+        println!("{:<28} {:>6.2} MB of an app", slice.target, bytes as f64 / 1e6);
+        if bytes > super::MOST {
+            return Err(format!(
+                "{}: {bytes} bytes are more than the {} that an app should carry",
+                slice.target,
+                super::MOST
+            ));
+        }
         there.push(slice);
     }
     let Some(made) = made else { return Err(format!("nothing can be built here: {}", lacking.join("; "))) };
@@ -136,6 +147,34 @@ fn defines(library: &Path, bindings: &Path) -> Result<(), String> {
         None => Ok(()),
         Some(missing) => Err(format!("{} does not define {missing}", library.display())),
     }
+}
+
+/// What a static library adds to an app: linked with what the bindings call as its only roots, by the linker that comes with Rust
+/// and without Apple's libraries. It does not run.
+fn contribution(slice: &Slice, library: &Path, bindings: &Path) -> Result<u64, String> {
+    let out = folder().join("links").join(slice.target);
+    fresh(&out)?;
+    let (roots, linked) = (out.join("roots.txt"), out.join(format!("lib{NAME}.dylib")));
+    let names: String = elf::called(bindings)?.iter().map(|name| format!("_{name}\n")).collect();
+    std::fs::write(&roots, names).map_err(io(&roots))?;
+    let (platform, oldest) =
+        if slice.platform == "ios" { ("ios", OLDEST[0].1) } else { ("macos", OLDEST[1].1) };
+    let platform = if slice.variant.is_some() { "ios-simulator" } else { platform };
+    let mut command = Command::new(sysroot_tool("rust-lld")?);
+    command.args([
+        "-flavor",
+        "darwin",
+        "-dylib",
+        "-arch",
+        "arm64",
+        "-platform_version",
+        platform,
+        oldest,
+        oldest,
+    ]);
+    command.args(["-dead_strip", "-undefined", "dynamic_lookup", "-x", "-exported_symbols_list"]);
+    succeed(command.arg(&roots).arg("-o").arg(&linked).arg(library))?;
+    Ok(std::fs::metadata(&linked).map_err(io(&linked))?.len())
 }
 
 /// Whether the package is whole, and its list names what is there and nothing else.

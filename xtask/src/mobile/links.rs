@@ -1,12 +1,9 @@
 //! Shared libraries for targets whose system libraries are not here: linked with the linker that comes with Rust and empty
 //! stand-ins, so that exports, alignment and size can be looked at. They do not run.
 
-use super::{Made, NAME, elf, folder, io, sysroot_tool};
+use super::{MOST, Made, NAME, elf, folder, io, sysroot_tool};
 use crate::run::{cargo, succeed};
 use std::path::PathBuf;
-
-/// What the engine may add to an app, without a GPU.
-const MOST: u64 = 3 << 20;
 
 /// Android's targets.
 const ANDROID: [&str; 2] = ["aarch64-linux-android", "x86_64-linux-android"];
