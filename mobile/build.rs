@@ -7,7 +7,7 @@ fn main() {
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,max-page-size=16384");
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,common-page-size=16384");
         // Equal functions once, and relocations in the packed form that Android reads since version 6: a tenth of the library.
-        println!("cargo:rustc-cdylib-link-arg=-Wl,--icf=all");
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-O2,--icf=all");
         println!("cargo:rustc-cdylib-link-arg=-Wl,--pack-dyn-relocs=android");
     }
 }
