@@ -1,7 +1,4 @@
-import { readFileSync } from "node:fs";
 import { defineConfig, type Plugin } from "vite";
-
-const { version } = JSON.parse(readFileSync(new URL("../wasm/npm/package.json", import.meta.url), "utf8")) as { version: string };
 
 /** The files of the shell, for the service worker: all but the engine's builds, of which a browser needs one. */
 function shell(): Plugin {
@@ -18,7 +15,6 @@ function shell(): Plugin {
 export default defineConfig({
   // Any folder of any host.
   base: "./",
-  define: { __VERSION__: JSON.stringify(version) },
   build: {
     target: "es2022",
     // The policy of the page forbids what is inlined as data.

@@ -8,13 +8,14 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zen_edge_core::backbone::{Backbone, BackboneOptions};
+use zen_edge_core::backbone::{Backbone, BackboneError, BackboneOptions, Cancel};
+use zen_edge_core::config::Keep;
 use zen_edge_core::decision::{Context, MemorySnapshot};
-use zen_edge_core::generate::Generator;
+use zen_edge_core::generate::{GenerateError, Generator};
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::pack::{LoadError, Pack};
 use zen_edge_core::router::{
-    BackendInfo, Milliseconds, Reading, Request, Router, RouterOptions, Timings, View,
+    BackendInfo, Milliseconds, Reading, Request, Router, RouterOptions, TagRequest, Timings, View,
 };
 use zen_edge_core::source::{Memory, Source};
 use zen_edge_core::tokenizer::{EncodeOptions, Tokenizer};
@@ -117,10 +118,26 @@ impl Embedding {
 /// A router that is ready.
 pub struct Engine {
     router: Router,
+    /// Whether the backbone is the default pack's.
+    inside: bool,
     context: Context,
     plain_text: Option<bool>,
     asked: Asked,
     user: Option<String>,
+    /// What the backbone is asked for beside the heads.
+    tag: Option<(Generator, TagRequest)>,
+}
+
+/// A prompt of a server: each is asked in its own way.
+pub struct Call<'a> {
+    /// Limits and situation; its `conversation` does not count.
+    pub asked: &'a Asked,
+    /// Whose rewards count.
+    pub user: Option<&'a str>,
+    /// The conversation's key.
+    pub conversation: Option<&'a str>,
+    /// Ends the pass.
+    pub cancel: &'a Cancel,
 }
 
 /// The key of the one conversation that a run may be.
@@ -149,12 +166,29 @@ impl Engine {
         })?;
         let context = Context { memory: memory(), ..Context::default() };
         let plain_text = args.plain_text.then_some(true);
-        Ok(Self { router, context, plain_text, asked: Asked::default(), user: None })
+        Ok(Self {
+            router,
+            inside: args.model.is_none(),
+            context,
+            plain_text,
+            asked: Asked::default(),
+            user: None,
+            tag: None,
+        })
     }
 
     /// The router.
     pub const fn router(&self) -> &Router {
         &self.router
+    }
+
+    /// From now on the backbone is asked for its route tag too.
+    ///
+    /// # Errors
+    /// Where the backbone has no LM head that can be run.
+    pub fn ask_tag(&mut self, tag: TagRequest) -> Result<(), Failure> {
+        self.tag = Some((self.router.generator()?, tag));
+        Ok(())
     }
 
     /// From now on every prompt is asked with these limits, and this user's rewards count.
@@ -189,12 +223,39 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::route`], asked as `call` says and not as [`Engine::ask`] did. The machine's memory is that of this
+    /// moment, where the caller says nothing of it.
+    ///
+    /// # Errors
+    /// What the backbone says.
+    pub fn answer(&self, prompt: &str, call: &Call<'_>) -> Result<View, BackboneError> {
+        let Asked { limits, context, task, media, rules, deadline_ms, .. } = call.asked;
+        let context = Context { memory: context.memory.or_else(memory), ..context.clone() };
+        let request = Request {
+            limits: limits.clone(),
+            context,
+            task: *task,
+            has_media: *media,
+            plain_text: self.plain_text,
+            rules_only: *rules,
+            deadline_ms: *deadline_ms,
+            user: call.user,
+            conversation: call.conversation,
+            cancel: Some(call.cancel),
+        };
+        let outcome = self.router.route(prompt, &request)?;
+        Ok(View::new(&self.router, limits, outcome))
+    }
+
     /// Which task the prompt is, and which model should answer it.
     ///
     /// # Errors
     /// What the backbone says.
     pub fn route(&self, prompt: &str) -> Result<View, Failure> {
-        let outcome = self.router.route(prompt, &self.request()).map_err(LoadError::from)?;
+        let outcome = match &self.tag {
+            Some((generator, tag)) => self.router.route_by_tag(generator, prompt, &self.request(), tag)?,
+            None => self.router.route(prompt, &self.request()).map_err(LoadError::from)?,
+        };
         Ok(View::new(&self.router, &self.asked.limits, outcome))
     }
 }
@@ -204,7 +265,34 @@ pub enum Embedder {
     /// The default pack: the prompt is cut as its heads expect it.
     Routed(Box<Engine>),
     /// A GGUF: the whole prompt, with the tokens before and after it that the file asks for.
-    Alone { backbone: Box<Backbone>, tokenizer: Box<Tokenizer>, options: EncodeOptions },
+    Alone(Box<Alone>),
+}
+
+/// A backbone without heads.
+pub struct Alone {
+    backbone: Arc<Backbone>,
+    tokenizer: Arc<Tokenizer>,
+    options: EncodeOptions,
+}
+
+/// What is embedded.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A text, tokenised here.
+    Text(&'a str),
+    /// Token ids, taken as they are: nothing is put before or after them.
+    Ids(&'a [u32]),
+}
+
+/// Why there is no vector.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// What the backbone says.
+    #[error(transparent)]
+    Backbone(#[from] BackboneError),
+    /// Nothing cuts the prompt, and it is longer than the caller allows.
+    #[error("the prompt has {tokens} tokens, and at most {most} are read")]
+    TooLong { tokens: usize, most: usize },
 }
 
 impl Embedder {
@@ -213,16 +301,61 @@ impl Embedder {
     /// # Errors
     /// As [`Engine::open`].
     pub fn open(args: &Args) -> Result<Self, Failure> {
-        if args.model.is_none() {
-            return Ok(Self::Routed(Box::new(Engine::open(args, None)?)));
+        Self::open_with(args, None)
+    }
+
+    /// Loads what `args` name, with the heads in a folder where there is one.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open_with(args: &Args, heads: Option<&Path>) -> Result<Self, Failure> {
+        if args.model.is_none() || heads.is_some() {
+            return Ok(Self::Routed(Box::new(Engine::open(args, heads)?)));
         }
-        let gguf = Gguf::open(args.model()?).map_err(LoadError::from)?;
+        let model = args.model()?;
+        let gguf = Gguf::open(model).map_err(LoadError::from)?;
         let options =
             BackboneOptions { isa: args.isa, threads: args.threads(), ..BackboneOptions::default() };
-        let backbone = Box::new(Backbone::load(&gguf, &options).map_err(LoadError::from)?);
-        let tokenizer = Box::new(Tokenizer::from_gguf(&gguf).map_err(LoadError::from)?);
+        let backbone = Arc::new(Backbone::load(&gguf, &options).map_err(LoadError::from)?);
+        let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf).map_err(LoadError::from)?);
         let options = EncodeOptions { plain_text: args.plain_text, ..EncodeOptions::default() };
-        Ok(Self::Alone { backbone, tokenizer, options })
+        Ok(Self::Alone(Box::new(Alone { backbone, tokenizer, options })))
+    }
+
+    /// The router, where there are heads.
+    pub fn engine(&self) -> Option<&Engine> {
+        match self {
+            Self::Routed(engine) => Some(engine),
+            Self::Alone(_) => None,
+        }
+    }
+
+    /// The backbone.
+    pub fn backbone(&self) -> &Backbone {
+        match self {
+            Self::Routed(engine) => engine.router.backbone(),
+            Self::Alone(alone) => &alone.backbone,
+        }
+    }
+
+    /// What the model is called: its file's name without the ending, or that of the pack inside the program.
+    pub fn name(&self) -> String {
+        if matches!(self, Self::Routed(engine) if engine.inside) {
+            return "zen-edge-default".to_owned();
+        }
+        let name = Path::new(self.backbone().source().name());
+        name.file_stem().unwrap_or(name.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// The backbone as a language model: it is the same one, with its LM head opened.
+    ///
+    /// # Errors
+    /// A head that this version cannot run.
+    pub fn generator(&self) -> Result<Generator, GenerateError> {
+        match self {
+            Self::Routed(engine) => engine.router.generator(),
+            Self::Alone(alone) => Generator::new(alone.backbone.clone(), alone.tokenizer.clone()),
+        }
     }
 
     /// The prompt's vector.
@@ -230,34 +363,69 @@ impl Embedder {
     /// # Errors
     /// What the backbone says; a prompt without a token has no vector.
     pub fn embed(&self, prompt: &str) -> Result<Embedding, Failure> {
+        match self.read(Input::Text(prompt), usize::MAX, &Cancel::new()) {
+            Ok((vector, reading)) => Ok(Embedding::new(vector, reading)),
+            Err(ReadError::Backbone(error)) => Err(LoadError::from(error).into()),
+            Err(error @ ReadError::TooLong { .. }) => Err(Failure::new(Exit::Other, error.to_string())),
+        }
+    }
+
+    /// The vector of a text or of token ids, not normalised, and what was read for it. Where no config cuts a prompt,
+    /// one of more than `most` tokens is refused.
+    ///
+    /// # Errors
+    /// [`ReadError::TooLong`], and what the backbone says: [`BackboneError::Cancelled`] where `cancel` ended it.
+    pub fn read(
+        &self,
+        input: Input<'_>,
+        most: usize,
+        cancel: &Cancel,
+    ) -> Result<(Vec<f32>, Reading), ReadError> {
         match self {
-            Self::Routed(engine) => {
-                let embedding = engine.router.embed(prompt, &engine.request()).map_err(LoadError::from)?;
-                Ok(Embedding::new(embedding.vector, embedding.reading))
-            }
-            Self::Alone { backbone, tokenizer, options } => {
+            Self::Routed(engine) => match input {
+                Input::Text(prompt) => {
+                    let request = Request { cancel: Some(cancel), ..engine.request() };
+                    let embedding = engine.router.embed(prompt, &request)?;
+                    Ok((embedding.vector, embedding.reading))
+                }
+                Input::Ids(ids) => {
+                    let config = engine.router.config();
+                    let over = ids.len().saturating_sub(config.max_tokens);
+                    let kept = match config.keep {
+                        Keep::Start => &ids[..ids.len() - over],
+                        Keep::End => &ids[over..],
+                    };
+                    Ok(pass(engine.router.backbone(), kept, over > 0, Duration::ZERO, cancel)?)
+                }
+            },
+            Self::Alone(alone) => {
                 let start = Instant::now();
-                let ids = tokenizer.encode(prompt, options);
-                let tokenize = start.elapsed();
-                let vector = backbone.embed(&ids).map_err(LoadError::from)?;
-                let prefill = start.elapsed() - tokenize;
-                let backend =
-                    BackendInfo { device: "cpu", isa: backbone.isa().name(), threads: backbone.threads() };
-                let timings = Timings { tokenize, prefill, heads: Duration::ZERO };
-                Ok(Embedding::new(
-                    vector,
-                    Reading {
-                        tokens: ids.len(),
-                        reused: 0,
-                        truncated: false,
-                        cached: false,
-                        backend,
-                        timings,
-                    },
-                ))
+                let ids = match input {
+                    Input::Text(prompt) => &alone.tokenizer.encode(prompt, &alone.options),
+                    Input::Ids(ids) => ids,
+                };
+                if ids.len() > most {
+                    return Err(ReadError::TooLong { tokens: ids.len(), most });
+                }
+                Ok(pass(&alone.backbone, ids, false, start.elapsed(), cancel)?)
             }
         }
     }
+}
+
+/// A pass over ids by the backbone alone: nothing is looked up, nothing is kept.
+fn pass(
+    backbone: &Backbone,
+    ids: &[u32],
+    truncated: bool,
+    tokenize: Duration,
+    cancel: &Cancel,
+) -> Result<(Vec<f32>, Reading), BackboneError> {
+    let start = Instant::now();
+    let vector = backbone.embed_cancellable(ids, cancel)?;
+    let timings = Timings { tokenize, prefill: start.elapsed(), heads: Duration::ZERO };
+    let backend = BackendInfo { device: "cpu", isa: backbone.isa().name(), threads: backbone.threads() };
+    Ok((vector, Reading { tokens: ids.len(), reused: 0, truncated, cached: false, backend, timings }))
 }
 
 /// The machine's memory now, for the decision whether a local model fits.

@@ -65,7 +65,7 @@ struct SamplingArgs {
     seed: u64,
 }
 
-fn kv_type(name: &str) -> Result<KvType, String> {
+pub fn kv_type(name: &str) -> Result<KvType, String> {
     KvType::from_name(name).ok_or_else(|| "it is f32, f16 or int8".to_owned())
 }
 

@@ -2,6 +2,9 @@
 
 mod ask;
 mod batch;
+mod bench;
+mod choose;
+mod compare;
 mod embed;
 mod engine;
 mod exit;
@@ -14,6 +17,7 @@ mod model;
 mod output;
 mod pull;
 mod route;
+mod serve;
 mod state;
 mod stats;
 mod view;
@@ -43,10 +47,18 @@ enum Command {
     Embed(embed::Args),
     /// Continue a text, or answer in a chat: the backbone as a language model
     Generate(Box<generate::Args>),
+    /// Say how probable each of given answers is after a prompt
+    Choose(choose::Args),
     /// Tell what a GGUF or safetensors file is, what is in it, and what of it can be run here
     Inspect(inspect::Args),
+    /// Answer over HTTP on this machine, as llama-server and OpenAI do: vectors, decisions, chat
+    Serve(Box<serve::Args>),
     /// Fetch a backbone into the user's cache: resumed, verified, whole or not there at all
     Pull(pull::Args),
+    /// Measure how fast this machine is, and set beside it how fast it could be at most
+    Bench(Box<bench::Args>),
+    /// Set records of several machines side by side
+    Compare(compare::Args),
 }
 
 fn main() -> ExitCode {
@@ -57,8 +69,12 @@ fn main() -> ExitCode {
         Command::Stats(args) => stats::run(&args),
         Command::Embed(args) => embed::run(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::Choose(args) => choose::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Pull(args) => pull::run(&args).map_err(Into::into),
+        Command::Bench(args) => bench::run(&args),
+        Command::Compare(args) => compare::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,6 +8,9 @@ use crate::input::{self, Prompts};
 use crate::output;
 use crate::state::State;
 use crate::view::Show;
+use zen_edge_core::decision::TagUse;
+use zen_edge_core::generate::{ChooseOptions, TagFrame};
+use zen_edge_core::router::TagRequest;
 
 /// The arguments of `zen-edge route`.
 #[derive(clap::Args, Debug)]
@@ -28,8 +31,23 @@ pub struct Args {
     /// Do not add this run to what `zen-edge stats` shows
     #[arg(long)]
     no_stats: bool,
+    /// Ask the backbone for its route tag too: tag alone decides, or both, heads and tag [default: the heads alone]
+    #[arg(long, value_name = "WHO", value_parser = tag_use)]
+    tag: Option<TagUse>,
+    /// How the prompt stands before the tag, with {prompt} in its place [default: the model's chat template, else the
+    /// prompt and a line end]
+    #[arg(long, value_name = "TEXT", requires = "tag")]
+    tag_frame: Option<String>,
     #[command(flatten)]
     ask: ask::Args,
+}
+
+fn tag_use(name: &str) -> Result<TagUse, String> {
+    match name {
+        "tag" => Ok(TagUse::Tag),
+        "both" => Ok(TagUse::Both),
+        _ => Err("it is tag or both".to_owned()),
+    }
 }
 
 /// Runs the command.
@@ -39,6 +57,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let asked = args.ask.read()?;
     let mut engine = Engine::open(&args.pack.engine, args.pack.heads.as_deref())?;
     engine.ask(asked, args.user.clone())?;
+    if let Some(how) = args.tag {
+        let frame = args.tag_frame.clone().map_or_else(TagFrame::default, TagFrame::Text);
+        engine.ask_tag(TagRequest { how, frame, choose: ChooseOptions::default() })?;
+    }
     // What is learned is another process's too: it waits until this one has saved.
     let learning = args.user.as_ref().map(|_| State::open()).transpose()?;
     if let Some(state) = &learning {

@@ -105,6 +105,8 @@ fn counted(kept: &Kept, rate: Option<f64>) -> Vec<String> {
             Source::Learned => "by the learned heads",
             Source::Rules => "by rules",
             Source::Fallback => "by the policy's default",
+            Source::Tag => "by the backbone's route tag",
+            Source::Both => "by heads and route tag",
         };
         row(format!("  {by}"), *n);
         if *source == Source::Rules {

@@ -77,6 +77,12 @@ impl Show for View {
                 self.scores.mu,
                 if self.outcome.is_some() { ", corrected by this user's rewards" } else { "" }
             ),
+            Source::Tag | Source::Both => format!(
+                "score = quality − {} · cost − {} · latency; quality is {}",
+                self.scores.lambda,
+                self.scores.mu,
+                if self.source == Source::Tag { "the tag's probability" } else { "the mean of the head's and the tag's" }
+            ),
             Source::Rules | Source::Fallback => {
                 "score = 1 / place in the order: the policy's preference, the models of the task, the general ones".into()
             }
@@ -121,6 +127,8 @@ fn read(view: &View) -> String {
     let read = if view.reused > 0 { format!("{read} ({} known already)", view.reused) } else { read };
     let decided = match view.source {
         Source::Learned => "decided by the learned heads".to_owned(),
+        Source::Tag => "decided by the backbone's route tag".to_owned(),
+        Source::Both => "decided by the learned heads and the backbone's route tag".to_owned(),
         Source::Rules => format!("{}: {}", "decided by rules".yellow(), plain(&view.reason)),
         Source::Fallback => format!("{}: {}", "the policy's default".yellow(), plain(&view.reason)),
     };

@@ -19,6 +19,8 @@
 //! 3. **Fallback.** Else the policy's `default`, if it is feasible. It never overrides a limit.
 //! 4. Else [`Route::NoFit`].
 //!
+//! Where the backbone is asked for its route tag as well, [`decide_by_tag`] decides once more over the same feasible models.
+//!
 //! What is not known of a model counts against it where a limit asks for it (a latency, a quality, a size), unless
 //! [`Limits::allow_unknown`] is set; `max_context` 0 alone means "no limit known" and passes, as in hanzo-router.
 
@@ -28,9 +30,11 @@ mod explain;
 mod feasible;
 mod heads;
 pub mod session;
+mod tag;
 mod types;
 
 pub use deadline::{Speed, check_deadline};
+pub use tag::{TagUse, decide_by_tag, tag_levels, taggable};
 pub use types::{
     Absent, Binding, Candidate, Confidence, Context, Decision, Evidence, Learned, Limits, MemorySnapshot,
     Power, Provider, Reason, Require, Route, Source, Thermal, WhyNot,

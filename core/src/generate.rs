@@ -28,15 +28,19 @@
 //! instruction set ([`crate::backbone`]), and sampling uses one generator of random numbers and no function of the system's
 //! mathematics library.
 
+mod choose;
 mod error;
 mod sample;
+mod tag;
 mod template;
 #[cfg(test)]
 mod tests;
 mod text;
 
+pub use choose::{Choice, ChooseOptions};
 pub use error::GenerateError;
 pub use sample::Sampling;
+pub use tag::{RouteTag, TagError, TagFrame};
 pub use template::{ChatTemplate, Message};
 
 use crate::backbone::{

@@ -11,12 +11,14 @@
 //! * [`bandit`] – what a user's rewards teach.
 //! * [`generate`] – text from a backbone, and probabilities over given texts.
 //! * [`cache`] – vectors of prompts that were read before.
+//! * [`bench`] – how fast a device is, and how fast it could be at most.
 //! * [`pack`] and [`router`] – a backbone and its heads together; prompt in, outcome out.
 //! * [`selftest`] – whether a device computes what it should.
 //! * [`lifecycle`] – a router in an app that the system watches: memory, heat, background.
 
 pub mod backbone;
 pub mod bandit;
+pub mod bench;
 pub mod cache;
 pub mod catalog;
 pub mod config;

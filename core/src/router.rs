@@ -18,6 +18,7 @@ mod prefixes;
 mod session;
 mod speed;
 mod stats;
+mod tagging;
 mod types;
 mod view;
 
@@ -30,10 +31,13 @@ pub use learning::ObserveError;
 pub use prefixes::DEFAULT_BYTES as PREFIX_BYTES;
 pub use session::Session;
 pub use stats::{Counts, Held, RouterStats};
+pub use tagging::TagRequest;
 pub use types::{BackendInfo, Embedding, Outcome, Reading, Request, Reward, RouterOptions, Timings};
 pub use view::{Milliseconds, Scored, Scores, Shares, View};
 
-use crate::backbone::{Backbone, BackboneError, BackboneOptions, Cancel, Context, Interrupt, KvType};
+use crate::backbone::{
+    Arithmetic, Backbone, BackboneError, BackboneOptions, Cancel, Context, Interrupt, KvType,
+};
 use crate::bandit::Bandit;
 use crate::cache::{self, Entry, Key, VectorCache};
 use crate::catalog::{Catalog, CatalogReport};
@@ -258,6 +262,7 @@ impl Router {
             threads: options.threads,
             pool: options.pool.clone(),
             chunk: options.chunk,
+            arithmetic: Arithmetic::Int8,
         };
         let backbone = Arc::new(Backbone::load(&gguf, &backbone_options)?);
         let pooling = gguf.u32(&format!("{}.pooling_type", gguf.architecture()?))?;

@@ -86,7 +86,8 @@ impl Isa {
                 Self::Scalar => true,
                 Self::Neon => has!("neon"),
                 Self::NeonDotprod => has!("neon") && has!("dotprod"),
-                Self::NeonI8mm => has!("neon") && has!("i8mm"),
+                // Every processor with smmla has sdot, which products with few tokens take.
+                Self::NeonI8mm => has!("neon") && has!("dotprod") && has!("i8mm"),
                 _ => false,
             }
         }
@@ -213,7 +214,7 @@ pub(crate) fn dispatch<T: Task>(isa: Isa, task: T) -> T::Output {
         #[cfg(target_arch = "aarch64")]
         Isa::NeonDotprod => boundary!(crate::simd::neon::Dotprod, "neon,dotprod"),
         #[cfg(target_arch = "aarch64")]
-        Isa::NeonI8mm => boundary!(crate::simd::neon::I8mm, "neon,i8mm"),
+        Isa::NeonI8mm => boundary!(crate::simd::neon::I8mm, "neon,dotprod,i8mm"),
         #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
         Isa::Simd128 => boundary!(crate::simd::wasm::Simd128),
         #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]

@@ -7,6 +7,7 @@
 //! * [`gemm`] – weights × activations, the nearly all of the work.
 //! * [`attention`], [`ops`], [`math`] – what stands between products.
 //! * [`isa`] and [`pool`] – which instruction set and which threads run it.
+//! * [`limits`] – what the machine can do at most, to set beside what was measured.
 //!
 //! Every kernel gives the same bits on every instruction set and any number of threads: see [`gemm`] for how.
 //!
@@ -41,6 +42,7 @@ pub mod attention;
 pub mod format;
 pub mod gemm;
 pub mod isa;
+pub mod limits;
 pub mod math;
 pub mod memory;
 pub mod ops;

@@ -103,6 +103,39 @@ pub(crate) unsafe fn lane_sum<S: Simd>(x: &[f32], f: impl Fn(S::F) -> S::F) -> f
     }
 }
 
+/// `ln Σ exp(x)`: what turns logits into the logarithms of probabilities. Summed in the eight virtual lanes.
+///
+/// `NaN` where `x` holds one, minus infinity where it is empty.
+pub fn log_sum_exp(isa: Isa, x: &[f32]) -> f64 {
+    struct Sum<'a>(&'a [f32], f32);
+    impl Task for Sum<'_> {
+        type Output = f32;
+
+        #[inline(always)]
+        #[allow(unsafe_code)]
+        unsafe fn run<S: Simd>(self) -> f32 {
+            // SAFETY: the caller gives the instruction set. A tail is whole vectors behind it.
+            unsafe {
+                let max = S::f_splat(self.1);
+                let whole = self.0.len() / LANES * LANES;
+                let mut last = [f32::NEG_INFINITY; LANES];
+                last[..self.0.len() - whole].copy_from_slice(&self.0[whole..]);
+                let exp = |x| math::exp::<S>(S::f_sub(x, max));
+                let tail = if whole < self.0.len() { lane_sum::<S>(&last, exp) } else { 0.0 };
+                lane_sum::<S>(&self.0[..whole], exp) + tail
+            }
+        }
+    }
+    let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if x.iter().any(|x| x.is_nan()) {
+        return f64::NAN;
+    }
+    if max == f32::NEG_INFINITY {
+        return f64::NEG_INFINITY;
+    }
+    f64::from(max) + math::ln(f64::from(dispatch(isa, Sum(x, max))))
+}
+
 /// The sum of the eight virtual lanes, `((0+4)+(2+6))+((1+5)+(3+7))`.
 ///
 /// # Safety
@@ -407,5 +440,23 @@ mod tests {
             }
             assert_eq!(y[12..14], x[12..14]);
         }
+    }
+
+    #[test]
+    fn log_sum_exp_is_the_formula_and_the_same_on_every_instruction_set() {
+        let mut random = crate::testing::Random::new(3);
+        for n in [1, 7, 8, 9, 1000, 151_936] {
+            let x: Vec<f32> = (0..n).map(|_| 20.0 * random.unit()).collect();
+            let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let sum: f64 = x.iter().map(|x| f64::from(x - max).exp()).sum();
+            let expected = f64::from(max) + sum.ln();
+            let scalar = log_sum_exp(Isa::Scalar, &x);
+            assert!((scalar - expected).abs() < 1e-5, "{n}: {scalar} is not {expected}");
+            for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+                assert_eq!(log_sum_exp(isa, &x).to_bits(), scalar.to_bits(), "{isa}");
+            }
+        }
+        assert!(log_sum_exp(Isa::best(), &[1.0, f32::NAN]).is_nan());
+        assert_eq!(log_sum_exp(Isa::best(), &[]), f64::NEG_INFINITY);
     }
 }

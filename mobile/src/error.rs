@@ -1,6 +1,7 @@
 //! Errors as apps see them: one variant for a cause.
 
 use zen_edge_core::backbone::BackboneError;
+use zen_edge_core::bench::BenchError;
 use zen_edge_core::generate::GenerateError;
 use zen_edge_core::gguf::GgufError;
 use zen_edge_core::lifecycle::LifecycleError;
@@ -171,6 +172,9 @@ impl From<LifecycleError> for ZenEdgeError {
             LifecycleError::Load(error) => (*error).into(),
             LifecycleError::Backbone(error) => error.into(),
             LifecycleError::Generate(error) => error.into(),
+            LifecycleError::Bench(BenchError::Backbone(error)) => error.into(),
+            LifecycleError::Bench(BenchError::Generate(error)) => error.into(),
+            LifecycleError::Bench(_) => Self::BadRequest { detail },
             LifecycleError::Observe(_) => Self::UnknownOutcome { detail },
             _ => Self::Internal { detail },
         }

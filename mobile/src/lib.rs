@@ -9,6 +9,7 @@
     reason = "uniffi's macros write it; by hand only where a descriptor is borrowed, with its reason"
 )]
 
+mod bench;
 mod cores;
 mod engine;
 mod error;
@@ -18,6 +19,7 @@ mod pack;
 mod types;
 mod worker;
 
+pub use bench::BenchOptions;
 pub use engine::{CancelToken, Engine, Typing, engine_version, footprint};
 pub use error::ZenEdgeError;
 pub use generation::{GenerateOptions, Generated, Generation, KvPrecision};

@@ -76,6 +76,10 @@ pub enum DecisionSource {
     Rules,
     /// Neither found anything: the policy's declared default.
     Fallback,
+    /// The backbone's route tag.
+    Tag,
+    /// The heads and the backbone's route tag.
+    Both,
 }
 
 /// Why that source decided.
@@ -802,7 +806,7 @@ impl From<router::Held> for Held {
 pub struct Stats {
     /// Prompts that got a decision.
     pub routed: u64,
-    /// By what chose the model: `learned`, `rules`, `fallback`.
+    /// By what chose the model: `learned`, `rules`, `fallback`, `tag`, `both`.
     pub sources: HashMap<String, u64>,
     /// Why it was not the heads, by the reason's name.
     pub reasons: HashMap<String, u64>,
@@ -861,6 +865,8 @@ impl From<ManagedStats> for Stats {
             DecisionSource::Learned => "learned",
             DecisionSource::Rules => "rules",
             DecisionSource::Fallback => "fallback",
+            DecisionSource::Tag => "tag",
+            DecisionSource::Both => "both",
         };
         Self {
             routed: counts.routed,

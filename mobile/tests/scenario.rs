@@ -12,13 +12,14 @@ use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
+use zen_edge_core::bench::{Record, SCHEMA};
 use zen_edge_core::decision::{Limits, MemorySnapshot, Source, Thermal};
 use zen_edge_core::generate::Message;
 use zen_edge_core::router::Reward;
 use zen_edge_mobile::{
-    BackgroundPolicy, CancelToken, Engine, FileSource, GenerateOptions, Generation, ListenerError,
-    LoadOptions, LoadStage, LogLevel, Outcome, PackSource, Progress, RouteOptions, RouterListener, TrimLevel,
-    ZenEdgeError, footprint,
+    BackgroundPolicy, BenchOptions, CancelToken, Engine, FileSource, GenerateOptions, Generation,
+    ListenerError, LoadOptions, LoadStage, LogLevel, Outcome, PackSource, Progress, RouteOptions,
+    RouterListener, TrimLevel, ZenEdgeError, footprint,
 };
 
 type Answer<T> = Result<T, ZenEdgeError>;
@@ -476,6 +477,39 @@ fn the_scenario_gives_the_lines_that_every_language_gives() {
         assert_eq!(ours, theirs);
     }
     assert_eq!(text.lines().count(), expected.lines().count());
+}
+
+/// The bench gives a record that the comparison reads, of this device as it was told.
+#[test]
+fn a_bench_gives_the_record_that_every_device_gives() {
+    let pack = repository("packs/default").to_str().unwrap().to_owned();
+    let load = Engine::load(PackSource::Folder { path: pack }, LoadOptions::default(), None, None);
+    let engine = block_on(load).unwrap();
+    let options = BenchOptions {
+        date: "2026-01-01T00:00:00Z".into(),
+        device: "a phone".into(),
+        platform: "a system".into(),
+        prefill: Some(vec![8]),
+        decode: Some(vec![2]),
+        repetitions: Some(1),
+        decisions: Some(1),
+        read_bytes: Some(1 << 20),
+        ..BenchOptions::default()
+    };
+    let json = block_on(engine.bench(options.clone(), None)).unwrap();
+    let record = Record::parse(&json).unwrap();
+    assert_eq!((&*record.device.name, &*record.device.platform), ("a phone", "a system"));
+    assert!(json.contains(SCHEMA));
+    let none = BenchOptions { repetitions: Some(0), ..options.clone() };
+    assert_eq!(kind(&block_on(engine.bench(none, None)).unwrap_err()), "BadRequest");
+    let token = CancelToken::new();
+    token.cancel();
+    assert_eq!(
+        kind(&block_on(engine.bench(options.clone(), Some(Arc::new(token)))).unwrap_err()),
+        "Cancelled"
+    );
+    engine.set_thermal(Thermal::Critical);
+    assert_eq!(kind(&block_on(engine.bench(options, None)).unwrap_err()), "Deferred");
 }
 
 /// A call that is dropped at any moment leaves an engine that answers.

@@ -7,12 +7,14 @@
 #![cfg(target_family = "wasm")]
 #![allow(unsafe_code, reason = "wasm-bindgen's macro writes it; there is none by hand")]
 
+mod bench;
 mod error;
 mod file;
 mod job;
 #[cfg(feature = "threads")]
 mod pool;
 
+use bench::Benchmark;
 use error::{Code, fail};
 use file::{File, Stored};
 use job::{Ask, Job, Typing};
@@ -169,6 +171,11 @@ impl Engine {
     /// Measures the speed by a short pass, so that deadlines can be promised.
     pub fn warm_up(&self) -> Result<(), JsValue> {
         self.router.warm_up().map(|_| ()).map_err(|error| error::backbone(&error))
+    }
+
+    /// Begins to measure; `ask` is JSON.
+    pub fn begin_bench(&self, ask: &str) -> Result<Benchmark, JsValue> {
+        Benchmark::new(self.router.clone(), ask)
     }
 
     /// Tells how an answer turned out; `reward` is JSON.

@@ -1,28 +1,9 @@
-import { ZenEdgeError, type Outcome, type Router } from "zen-edge";
+import { ZenEdgeError } from "zen-edge";
 import { chart, nameOf } from "./chart";
 import { by, fillTable, make, save } from "./dom";
 import { told, type Engine } from "./engine";
-import { ms } from "./format";
-import { SCHEMA, device, engineOf, parse, spread, type BenchRecord, type Stratum } from "./record";
-
-/** Words of many prompts: every prompt is a run of these, begun by its own number, so that no two begin alike. */
-const WORDS =
-  "explain how a small engine reads the whole question once and then decides which of the listed models ought to answer it within the given price and time while nobody else ever sees what was typed".split(
-    " ",
-  );
-
-const STRATA: { name: string; from: number; to: number }[] = [
-  { name: "1-32", from: 4, to: 32 },
-  { name: "33-128", from: 33, to: 128 },
-  { name: "129-512", from: 129, to: 512 },
-  { name: "513+", from: 513, to: 900 },
-];
-
-/** A prompt of about so many words. */
-function promptOf(number: number, words: number): string {
-  const text = Array.from({ length: Math.max(words - 2, 1) }, (_, at) => WORDS[(at * 7 + number) % WORDS.length]);
-  return `${number} ${text.join(" ")}?`;
-}
+import { bytes, ms, speed } from "./format";
+import { parse, strata, type BenchRecord } from "./record";
 
 /** How fast is this device, and how fast are others. */
 export function benchView(engine: Engine): void {
@@ -64,9 +45,17 @@ export function benchView(engine: Engine): void {
     by("compare-note").textContent = "";
     throttle.begin();
     try {
-      mine = await bench(router, Number(by<HTMLInputElement>("count").value), control.signal, (share) => (bar.value = share));
-      mine.warnings = signs();
-      warn(mine.warnings);
+      const each = Math.min(Math.max(Math.round(Number(by<HTMLInputElement>("count").value)) || 20, 3), 200);
+      mine = await router.bench({
+        each,
+        signal: control.signal,
+        onProgress: ({ share, stage }) => {
+          bar.value = share;
+          bar.title = stage;
+        },
+      });
+      mine.warnings.push(...signs().map((message) => ({ code: "noted", message })));
+      warn(mine.warnings.map(({ message }) => message));
       saving.disabled = false;
       show();
     } catch (error) {
@@ -103,93 +92,56 @@ export function benchView(engine: Engine): void {
     const facts = by("device");
     facts.replaceChildren(
       ...records.map((record, at) => {
-        const { device, engine, model, load } = record;
-        const cores = device.cores === null ? "" : `, ${device.cores} cores`;
-        const memory = device.memory_gb === null ? "" : `, at least ${device.memory_gb} GB`;
+        const { device, engine, model, load, decisions } = record;
+        const words = [
+          [device.browser, device.cpu].filter(Boolean).join(", ") || "unknown",
+          `on ${device.platform}`,
+        ].join(" ");
+        const cores = device.cores === undefined ? "" : `, ${device.cores} cores`;
+        const memory = device.memory_bytes === undefined ? "" : `, at least ${bytes(device.memory_bytes)}`;
+        const loaded = load ? `; loaded in ${ms(load.ms)} ms` : "";
+        const again = decisions?.cached ? `; a repeated prompt ${ms(decisions.cached.p50)} ms` : "";
         return make(
           "p",
-          `${name(record, at)}: ${device.browser} on ${device.platform}${cores}${memory}; ${engine.build}, ${engine.threads} thread${engine.threads === 1 ? "" : "s"}, zen-edge ${engine.version}; ${model.architecture} of ${model.layers} layers; loaded in ${ms(load.ms)} ms; a repeated prompt ${ms(record.repeated.p50)} ms.`,
+          `${name(record, at)}: ${words}${cores}${memory}; ${engine.build}, ${engine.threads} thread${engine.threads === 1 ? "" : "s"}, zen-edge ${engine.version}; ${model.name ?? model.architecture} of ${model.layers} layers${loaded}${again}.`,
         );
       }),
     );
     const head = ["tokens", "device", "prompts", "mean", "p50", "p90", "p99", "min", "max", "tokens/s"];
-    const strata = [...new Set(records.flatMap((record) => record.cold.map((entry) => entry.tokens)))];
-    const rows = strata.flatMap((tokens) =>
+    const lengths = [...new Set(records.flatMap((record) => strata(record).map((entry) => entry.tokens)))];
+    const rows = lengths.flatMap((tokens) =>
       records.flatMap((record, at) => {
-        const entry = record.cold.find((stratum) => stratum.tokens === tokens);
+        const entry = strata(record).find((stratum) => stratum.tokens === tokens);
         if (!entry) return [];
-        const { mean, p50, p90, p99, min, max } = entry.ms;
-        return [[tokens, name(record, at), String(entry.prompts), ...[mean, p50, p90, p99, min, max].map(ms), Math.round(entry.tokens_per_second).toLocaleString("en")]];
+        const { mean, p50, p90, p99, min, max } = entry.cold;
+        return [[tokens, name(record, at), String(entry.prompts), ...[mean, p50, p90, p99, min, max].map(ms), speed(entry.tokens_per_second)]];
       }),
     );
     fillTable(by<HTMLTableElement>("results"), head, rows);
+    const tests = [...new Set(records.flatMap((record) => record.speed.map((row) => row.test)))];
+    const speeds = tests.flatMap((test) =>
+      records.flatMap((record, at) =>
+        record.speed
+          .filter((row) => row.test === test)
+          .map(({ isa, threads, tokens_per_second: { mean, sd, median }, bound }) => [
+            test,
+            name(record, at),
+            isa,
+            String(threads),
+            `${speed(mean)} ± ${speed(sd)}`,
+            speed(median),
+            bound ? speed(bound.tokens_per_second) : "–",
+            bound ? `${Math.round(bound.share * 100)} %` : "–",
+          ]),
+      ),
+    );
+    by("speeds-block").hidden = speeds.length === 0;
+    fillTable(by<HTMLTableElement>("speeds"), ["test", "device", "kernels", "threads", "tokens/s", "median", "at most", "reached"], speeds);
     const figure = by("chart");
     figure.hidden = false;
     figure.querySelector("svg")?.remove();
     figure.prepend(chart(records));
   }
-}
-
-/** Decisions of each length, one at a time, each on a prompt of its own; and one prompt again and again. */
-async function bench(router: Router, count: number, signal: AbortSignal, progress: (share: number) => void): Promise<BenchRecord> {
-  const prompts = Math.min(Math.max(Math.round(count) || 20, 3), 200);
-  let number = Math.floor(Math.random() * 1e6) * 1000;
-  const one = async (words: number): Promise<{ outcome: Outcome; ms: number }> => {
-    number += 1;
-    const text = promptOf(number, words);
-    const start = performance.now();
-    const outcome = await router.route(text, { signal });
-    return { outcome, ms: performance.now() - start };
-  };
-  // Tokens of a word, and the longest that is read.
-  const probe = await one(200);
-  const long = await one(1200);
-  const perWord = probe.outcome.tokens / 200;
-  const most = long.outcome.tokens;
-  const strata = STRATA.filter((stratum) => stratum.from < most);
-  const cold: Stratum[] = [];
-  let done = 0;
-  for (const { name, from, to } of strata) {
-    const times: number[] = [];
-    let tokens = 0;
-    for (let at = 0; at < prompts; at++) {
-      const aim = from + ((Math.min(to, most) - from) * (at + 0.5)) / prompts;
-      const { outcome, ms } = await one(Math.max(Math.round(aim / perWord), 1));
-      if (outcome.tokens >= from - 3 && outcome.tokens <= to + 16) {
-        times.push(ms);
-        tokens += outcome.tokens;
-      }
-      done += 1;
-      progress(done / (strata.length * prompts));
-    }
-    if (times.length === 0) continue;
-    const total = times.reduce((sum, value) => sum + value, 0);
-    cold.push({ tokens: name, prompts: times.length, mean_tokens: tokens / times.length, ms: spread(times), tokens_per_second: (tokens / total) * 1000 });
-  }
-  const again: number[] = [];
-  for (let at = 0; at < 50; at++) {
-    const start = performance.now();
-    await router.route("why is the sky blue?", { signal });
-    if (at > 0) again.push(performance.now() - start);
-  }
-  const { about } = router;
-  return {
-    schema: SCHEMA,
-    date: new Date().toISOString(),
-    engine: engineOf(about, probe.outcome.backend),
-    device: device(),
-    model: {
-      architecture: about.architecture,
-      layers: about.layers,
-      hidden_size: about.hidden_size,
-      multiply_adds: about.multiply_adds,
-      weight_bytes: about.weight_bytes,
-    },
-    load: { ms: about.load_ms, stored: about.stored, memory_bytes: about.memory },
-    cold,
-    repeated: spread(again),
-    warnings: [],
-  };
 }
 
 /** Notices that the tab was hidden, and that timers came late: a throttled tab, a busy machine, a battery saver. */

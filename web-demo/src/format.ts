@@ -16,6 +16,11 @@ export function ms(n: number): string {
   return n < 10 ? n.toFixed(2) : n < 100 ? n.toFixed(1) : Math.round(n).toLocaleString("en");
 }
 
+/** Tokens a second, likewise. */
+export function speed(n: number): string {
+  return n < 10 ? n.toFixed(1) : Math.round(n).toLocaleString("en");
+}
+
 /** A share of 1 in per cent. */
 export function percent(n: number | null): string {
   return n === null ? "–" : `${(n * 100).toFixed(1)} %`;

@@ -133,19 +133,41 @@ test("the benchmark makes a valid file, and files are compared", async (t) => {
   const record = JSON.parse(fs.readFileSync(file, "utf8"));
   const valid = new Ajv({ strict: false }).compile(JSON.parse(fs.readFileSync(path.join(root, "docs/bench.schema.json"), "utf8")));
   assert.ok(valid(record), JSON.stringify(valid.errors));
-  assert.deepEqual(record.cold.map((entry) => entry.tokens), ["1-32", "33-128", "129-512"]);
-  for (const { ms } of record.cold) assert.ok(ms.min <= ms.p50 && ms.p50 <= ms.p99 && ms.p99 <= ms.max && ms.min > 0);
-  assert.ok(record.repeated.p50 < record.cold[2].ms.p50);
+  const { strata, cached } = record.decisions;
+  assert.deepEqual(strata.map((entry) => entry.tokens), ["1-32", "33-128", "129-512"]);
+  for (const { cold } of strata) assert.ok(cold.min <= cold.p50 && cold.p50 <= cold.p99 && cold.p99 <= cold.max && cold.min > 0);
+  assert.ok(cached.p50 < strata[2].cold.p50);
+  assert.deepEqual(record.speed.map((row) => row.test), ["pp16", "pp64", "pp128", "pp512", "tg32"]);
+  for (const row of record.speed) assert.ok(row.bound.tokens_per_second > 0 && row.batch_size === 1);
 
   const phone = path.join(shots, "phone.json");
   fs.writeFileSync(phone, JSON.stringify({ ...record, device: { ...record.device, name: "<b>a phone</b>" } }));
   const bad = path.join(shots, "bad.json");
-  fs.writeFileSync(bad, JSON.stringify({ ...record, cold: [{ tokens: "1-32", prompts: 1, mean_tokens: 1, tokens_per_second: 1, ms: { mean: "fast" } }] }));
-  await page.setInputFiles("#import", [phone, bad]);
+  fs.writeFileSync(bad, JSON.stringify({ ...record, decisions: { ...record.decisions, strata: [{ ...strata[0], cold: { mean: "fast" } }] } }));
+  // A file of version 1, as this page wrote it before.
+  const old = path.join(shots, "old.json");
+  const times = { mean: 9, p50: 8, p90: 12, p99: 14, min: 7, max: 14 };
+  const first = {
+    schema: "zen-edge.bench/1",
+    date: "2026-01-01T00:00:00Z",
+    engine: record.engine,
+    device: { name: "an old tablet", platform: "Android", browser: "Chrome 1", cores: 8, memory_gb: null, cross_origin_isolated: false, adapter: null },
+    model: { architecture: "qwen3", layers: 2, hidden_size: 256, multiply_adds: 5, weight_bytes: 6 },
+    load: { ms: 12, stored: true, memory_bytes: 7 },
+    cold: [{ tokens: "1-32", prompts: 3, mean_tokens: 9, ms: times, tokens_per_second: 700 }],
+    repeated: times,
+    warnings: [],
+  };
+  const valid1 = new Ajv({ strict: false }).compile(JSON.parse(fs.readFileSync(path.join(root, "docs/bench.schema.1.json"), "utf8")));
+  assert.ok(valid1(first), JSON.stringify(valid1.errors));
+  fs.writeFileSync(old, JSON.stringify(first));
+  await page.setInputFiles("#import", [phone, bad, old]);
   await page.waitForFunction(() => document.getElementById("compare-note").textContent.includes("bad.json"));
   assert.match(await text(page, "results"), /<b>a phone<\/b>/, "names are shown as text");
-  assert.equal(await page.locator("#results tbody tr").count(), 6);
-  assert.equal(await page.locator("#chart rect").count(), 6);
+  assert.match(await text(page, "results"), /an old tablet/);
+  assert.equal(await page.locator("#results tbody tr").count(), 7);
+  assert.equal(await page.locator("#chart rect").count(), 7);
+  assert.equal(await page.locator("#speeds tbody tr").count(), 10);
   await page.screenshot({ path: path.join(shots, "bench-1440.png"), fullPage: true });
 });
 

@@ -41,7 +41,7 @@ impl Backbone {
             Some(tensor) => tensor,
             None => gguf.require_tensor("token_embd.weight")?,
         };
-        let matrix = weights::matrix(gguf, tensor, self.shape.vocab, self.shape.hidden)?;
+        let matrix = weights::matrix(gguf, tensor, self.shape.vocab, self.shape.hidden, self.arithmetic)?;
         Ok(LmHead { matrix, tied: own.is_none() })
     }
 

@@ -45,6 +45,19 @@ pub struct BackboneOptions {
     pub pool: Option<Pool>,
     /// Tokens in a chunk of prefill; [`DEFAULT_CHUNK`] where none is given.
     pub chunk: Option<usize>,
+    /// How weights and activations are multiplied.
+    pub arithmetic: Arithmetic,
+}
+
+/// How weights and activations are multiplied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Quantised weights with int8 activations, exact sums: fast, and what users run.
+    #[default]
+    Int8,
+    /// Every weight as f32, and products in f32: what a file's weights say, to judge the other by. Several times slower;
+    /// the weights are held in memory at four bytes each.
+    Float,
 }
 
 /// Why a backbone does not load or run.
@@ -155,7 +168,7 @@ pub fn check(gguf: &Gguf) -> Result<(), BackboneError> {
     // Where the source maps its bytes a layer's matrices cost nothing; elsewhere they would be read whole.
     if gguf.source().view(0, 0).is_some() {
         for layer in 0..shape.layers {
-            Layer::load(gguf, &shape, layer)?;
+            Layer::load(gguf, &shape, layer, Arithmetic::Int8)?;
         }
     }
     Ok(())
@@ -168,6 +181,7 @@ pub struct Backbone {
     isa: Isa,
     pool: Pool,
     chunk: usize,
+    arithmetic: Arithmetic,
     source: Arc<dyn Source>,
     embedding: TensorInfo,
     layers: Vec<Layer>,
@@ -192,7 +206,9 @@ impl Backbone {
         if embedding.dims.len() != 2 || embedding.dims[0] != shape.hidden as u64 {
             return Err(BackboneError::shape(gguf, &embedding, &[shape.hidden, shape.vocab]));
         }
-        let layers = (0..shape.layers).map(|i| Layer::load(gguf, &shape, i)).collect::<Result<_, _>>()?;
+        let arithmetic = options.arithmetic;
+        let layers =
+            (0..shape.layers).map(|i| Layer::load(gguf, &shape, i, arithmetic)).collect::<Result<_, _>>()?;
         let output_norm = weights::vector(gguf, gguf.require_tensor("output_norm.weight")?, shape.hidden)?;
         Ok(Self {
             isa,
@@ -201,6 +217,7 @@ impl Backbone {
                 .clone()
                 .unwrap_or_else(|| Pool::new(options.threads.unwrap_or_else(Pool::default_threads))),
             chunk: options.chunk.unwrap_or(DEFAULT_CHUNK).max(1),
+            arithmetic,
             source: gguf.source().clone(),
             shape,
             plan,
@@ -233,6 +250,11 @@ impl Backbone {
     /// Threads that run.
     pub fn threads(&self) -> usize {
         self.pool.threads()
+    }
+
+    /// The threads that run, to measure what they can do at most.
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// Bytes of the weights that a prompt reads whole (all but the embedding), as the file has them.

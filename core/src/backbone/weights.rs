@@ -1,9 +1,9 @@
 //! A backbone's tensors: found, checked against the shape, kept as the file has them.
 
-use super::BackboneError;
 use super::architecture::{Architecture, Shape};
+use super::{Arithmetic, BackboneError};
 use crate::gguf::{Gguf, TensorInfo};
-use zen_edge_kernels::format::dequantize;
+use zen_edge_kernels::format::{BlockType, dequantize};
 use zen_edge_kernels::gemm::Matrix;
 
 /// One layer.
@@ -44,14 +44,19 @@ fn extra(architecture: Architecture) -> &'static [&'static str] {
 }
 
 impl Layer {
-    pub(super) fn load(gguf: &Gguf, shape: &Shape, index: usize) -> Result<Self, BackboneError> {
+    pub(super) fn load(
+        gguf: &Gguf,
+        shape: &Shape,
+        index: usize,
+        arithmetic: Arithmetic,
+    ) -> Result<Self, BackboneError> {
         let name = |part: &str| format!("blk.{index}.{part}.weight");
         let norm = |part: &str, len: usize| vector(gguf, gguf.require_tensor(&name(part))?, len);
         let optional = |part: &str, len: usize| -> Result<Option<Vec<f32>>, BackboneError> {
             if extra(shape.architecture).contains(&part) { norm(part, len).map(Some) } else { Ok(None) }
         };
         let matrix = |part: &str, rows: usize, cols: usize| {
-            matrix(gguf, gguf.require_tensor(&name(part))?, rows, cols)
+            matrix(gguf, gguf.require_tensor(&name(part))?, rows, cols, arithmetic)
         };
         let (hidden, queries, kv) =
             (shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
@@ -117,17 +122,27 @@ pub(super) fn vector(gguf: &Gguf, tensor: &TensorInfo, len: usize) -> Result<Vec
     Ok(out)
 }
 
-/// A matrix of `rows` outputs and `cols` inputs, as the file has it.
+/// A matrix of `rows` outputs and `cols` inputs: as the file has it, or in float arithmetic as F32.
 pub(super) fn matrix(
     gguf: &Gguf,
     tensor: &TensorInfo,
     rows: usize,
     cols: usize,
+    arithmetic: Arithmetic,
 ) -> Result<Matrix, BackboneError> {
-    let ty = tensor.block_type()?;
+    let mut ty = tensor.block_type()?;
     if tensor.dims != [cols as u64, rows as u64] {
         return Err(BackboneError::shape(gguf, tensor, &[cols, rows]));
     }
-    Matrix::new(ty, rows, cols, gguf.tensor_bytes(tensor)?)
-        .map_err(|source| BackboneError::Matrix { tensor: tensor.name.clone(), source })
+    let mut bytes = gguf.tensor_bytes(tensor)?;
+    let failed = |source| BackboneError::Matrix { tensor: tensor.name.clone(), source };
+    if arithmetic == Arithmetic::Float && ty != BlockType::F32 {
+        // The shape is held against the bytes before anything is allocated by it.
+        Matrix::new(ty, rows, cols, bytes.clone()).map_err(failed)?;
+        let mut values = vec![0.0f32; rows * cols];
+        dequantize(ty, &bytes, &mut values);
+        ty = BlockType::F32;
+        bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>().into();
+    }
+    Matrix::new(ty, rows, cols, bytes).map_err(failed)
 }

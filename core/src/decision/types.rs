@@ -299,6 +299,10 @@ pub enum Source {
     Rules,
     /// Neither found anything: the policy's declared default.
     Fallback,
+    /// The backbone's route tag.
+    Tag,
+    /// The heads and the backbone's route tag.
+    Both,
 }
 
 /// Why that source decided.

@@ -3,18 +3,23 @@
 use super::{Background, Deferral, Device, Footprint, OverBudget, TrimLevel, Work, plan};
 use crate::backbone::{BackboneError, Cancel};
 use crate::bandit::{OutcomeId, UserStats};
+use crate::bench::{self, Bench, BenchError, NoMeter, Plan, Subject};
 use crate::decision::{Absent, MemorySnapshot};
 use crate::generate::{GenerateError, GenerateOptions, Generated, Generation, Generator, Piece};
 use crate::pack::{LoadError, Pack};
 use crate::policy::Policy;
 use crate::router::{
-    Embedding, Kept, ObserveError, Outcome, Request, Reward, Router, RouterOptions, RouterStats, Session,
-    Stage,
+    Clock, Embedding, Kept, ObserveError, Outcome, Request, Reward, Router, RouterOptions, RouterStats,
+    Session, Stage,
 };
 use crate::selftest::{self, SelfTestError, SelfTestReport};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 use zen_edge_kernels::pool::Pool;
+
+/// How long a bench works until it looks at the device's state and at its caller again.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// How a managed router is loaded and runs.
 #[derive(Clone, Default)]
@@ -49,6 +54,9 @@ pub enum LifecycleError {
     /// The reward is not taken.
     #[error(transparent)]
     Observe(#[from] ObserveError),
+    /// The bench does not run.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     /// Nothing can be generated.
     #[error(transparent)]
     Generate(#[from] GenerateError),
@@ -210,6 +218,30 @@ impl Managed {
         let router = self.router()?;
         let model = lock(&self.open).as_ref().ok_or(LifecycleError::Closed)?.pack.model.clone();
         Ok(selftest::run(&router, &model, answers)?)
+    }
+
+    /// Measures how fast this device reads, decides and generates, see [`Bench`]. What earlier prompts left in the caches is
+    /// forgotten by it.
+    ///
+    /// # Errors
+    /// [`LifecycleError::Bench`]; [`BackboneError::Cancelled`] where `watch` breaks it off; as [`Self::generate`] where
+    /// the device's state does not allow it.
+    pub fn bench(
+        &self,
+        plan: Plan,
+        clock: Arc<dyn Clock>,
+        about: bench::About,
+        watch: &mut dyn FnMut(bench::Progress) -> ControlFlow<()>,
+    ) -> Result<bench::Record, LifecycleError> {
+        self.may_generate()?;
+        let mut bench = Bench::new(Subject::Router(self.router()?), plan, clock, Box::new(NoMeter))?;
+        while !bench.work(SLICE)? {
+            self.may_generate()?;
+            if watch(bench.progress()).is_break() {
+                return Err(BackboneError::Cancelled.into());
+            }
+        }
+        Ok(bench.finish(about))
     }
 
     /// Measures the speed, see [`Router::warm_up`]; the weights are then in memory.

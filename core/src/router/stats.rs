@@ -13,7 +13,7 @@ use std::sync::Mutex;
 pub struct Counts {
     /// Prompts that got a decision.
     pub routed: u64,
-    /// By what chose the model: `learned`, `rules`, `fallback`.
+    /// By what chose the model: `learned`, `rules`, `fallback`, `tag`, `both`.
     pub sources: BTreeMap<Source, u64>,
     /// Why it was not the heads, by the reason's name: `low_confidence`, `deadline`, …
     pub reasons: BTreeMap<String, u64>,
@@ -42,10 +42,11 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The share of decisions that the heads did not make; `None` before the first.
+    /// The share of decisions that neither the heads nor a tag made; `None` before the first.
     #[must_use]
     pub fn fallback_rate(&self) -> Option<f64> {
-        let learned = self.sources.get(&Source::Learned).copied().unwrap_or(0);
+        let by = |source| self.sources.get(&source).copied().unwrap_or(0);
+        let learned: u64 = [Source::Learned, Source::Tag, Source::Both].into_iter().map(by).sum();
         (self.routed > 0).then(|| 1.0 - learned as f64 / self.routed as f64)
     }
 

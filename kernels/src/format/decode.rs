@@ -69,7 +69,19 @@ pub(crate) trait Format {
 
 #[inline(always)]
 fn half_at(block: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+    half_to_f32(u16::from_le_bytes([block[at], block[at + 1]]))
+}
+
+/// The value of an f16, in a few operations that are inlined: the library's conversion asks the processor what it has and
+/// calls a function, which for two scales of 256 weights was a fifth of a decode's time.
+///
+/// The mantissa and exponent are a float that is 2^112 times too small; subnormals come out right by the product.
+#[inline(always)]
+fn half_to_f32(bits: u16) -> f32 {
+    let magnitude = u32::from(bits & 0x7fff) << 13;
+    let finite = f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23);
+    let value = if magnitude >= 0x0f80_0000 { magnitude | 0x7f80_0000 } else { finite.to_bits() };
+    f32::from_bits(value | u32::from(bits & 0x8000) << 16)
 }
 
 #[inline(always)]
@@ -453,5 +465,18 @@ pub(crate) fn quant_value<F: Format>(q: u8) -> i32 {
         (Class::Signed, _) => i32::from(q as i8),
         (_, Some(shift)) => i32::from(q) - (1 << shift),
         (_, None) => i32::from(q),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_f16_is_what_it_says() {
+        for bits in 0..=u16::MAX {
+            let (ours, theirs) = (half_to_f32(bits), f16::from_bits(bits).to_f32());
+            assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{bits:#x}");
+        }
     }
 }

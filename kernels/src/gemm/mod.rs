@@ -30,6 +30,7 @@
 
 mod activations;
 pub(crate) mod dot;
+mod few;
 mod float;
 mod quantized;
 #[cfg(test)]
@@ -45,6 +46,10 @@ use crate::format::decode::with_format;
 use crate::isa::Isa;
 use crate::memory::Bytes;
 use crate::pool::{Pool, SharedMut};
+
+/// Most tokens whose products are made row by row; more share an unpacked panel. Measured with Q4_K and Q6_K of 3072 x 1024 on
+/// AVX2 and AVX-512-VNNI: one token 1.2 to 1.3 times as fast, two alike, four .7 to .8 times.
+const FEW: usize = 1;
 
 /// Rows in a panel: two vectors of eight lanes.
 pub(crate) const PANEL_ROWS: usize = 16;
@@ -154,6 +159,11 @@ pub struct Product<'a> {
 /// Where the shapes of a matrix, its input and its output do not agree, or the activations were quantised for another
 /// instruction set, one that reads them otherwise.
 pub fn matmul(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'_>]) {
+    matmul_by(isa, pool, input, products, FEW);
+}
+
+/// [`matmul`], with panels for more than `few` tokens.
+fn matmul_by(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'_>], few: usize) {
     struct Job<'a> {
         w: &'a Matrix,
         out: SharedMut<'a, f32>,
@@ -189,7 +199,11 @@ pub fn matmul(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'
         unsafe {
             let (w, tokens) = (job.w, job.tokens);
             let out = job.out.as_mut_ptr().add(row);
-            with_format!(w.ty, F => quantized::panel_product::<F>(isa, w, input.q, row, tokens, out),
+            with_format!(w.ty, F => if tokens <= few {
+                    few::rows_product::<F>(isa, w, input.q, row, tokens, out);
+                } else {
+                    quantized::panel_product::<F>(isa, w, input.q, row, tokens, out);
+                },
                 float => float::panel_product(isa, w, input.x, row, tokens, out));
         }
     });

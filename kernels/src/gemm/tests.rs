@@ -29,9 +29,16 @@ fn check(isa: Isa, w: &Matrix, x: &[f32], pool: &Pool) {
         assert_same(&fast.scale, &q.scale, "scales");
         assert_same(&fast.min, &q.min, "sums times scales");
     }
-    let mut out = vec![f32::NAN; expected.len()];
-    matmul(isa, pool, Input { x, q: &fast }, &mut [Product { w, out: &mut out }]);
-    assert_same(&out, &expected, &format!("{isa} {} {}x{} {tokens} tokens", w.ty, w.rows, w.cols));
+    // Unpacked panels, and row by row.
+    for few in [0, usize::MAX] {
+        let mut out = vec![f32::NAN; expected.len()];
+        matmul_by(isa, pool, Input { x, q: &fast }, &mut [Product { w, out: &mut out }], few);
+        assert_same(
+            &out,
+            &expected,
+            &format!("{isa} {} {}x{} {tokens} tokens, few: {few}", w.ty, w.rows, w.cols),
+        );
+    }
 }
 
 fn assert_same(found: &[f32], expected: &[f32], what: &str) {

@@ -137,6 +137,13 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn i_blend16(a: Self::I, b: Self::I) -> Self::I;
     /// In each lane, the dot product of its two signed 16-bit halves.
     unsafe fn i_dot16(a: Self::I, b: Self::I) -> Self::I;
+    /// The products of 32 unsigned bytes (at most 63) of `w` and 32 signed bytes of `a` (never -128), summed to eight lanes:
+    /// those of the first 16 bytes lie in the first four. Which of them a product goes to is not said.
+    unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I;
+    /// [`i_quads`](Self::i_quads) of signed bytes `w`.
+    unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I;
+    /// The sums of each row's first four lanes, a lane a row, and of its last four.
+    unsafe fn i_halves(rows: [Self::I; LANES]) -> [Self::I; 2];
     /// Transposes an 8 × 8 matrix of lanes.
     unsafe fn i_transpose(rows: [Self::I; LANES]) -> [Self::I; LANES];
     /// The low byte of each lane, in order (lanes hold -128..=127).

@@ -170,6 +170,21 @@ macro_rules! neon_operations {
             }
         }
         #[inline(always)]
+        unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
+            // At most 63: they are signed bytes as they stand.
+            unsafe { Self::i_quads_signed(w, a) }
+        }
+        #[inline(always)]
+        unsafe fn i_halves(rows: [Self::I; LANES]) -> [Self::I; 2] {
+            unsafe {
+                let four = |row: usize, half: usize| {
+                    let a = vpaddq_s32(rows[row][half], rows[row + 1][half]);
+                    vpaddq_s32(a, vpaddq_s32(rows[row + 2][half], rows[row + 3][half]))
+                };
+                [[four(0, 0), four(4, 0)], [four(0, 1), four(4, 1)]]
+            }
+        }
+        #[inline(always)]
         unsafe fn i_transpose(r: [Self::I; LANES]) -> [Self::I; LANES] {
             let corner = |row: usize, half: usize| {
                 transpose([r[row][half], r[row + 1][half], r[row + 2][half], r[row + 3][half]])
@@ -201,6 +216,19 @@ impl Simd for Neon {
     type Signed = Exact;
     neon_operations!();
 
+    #[inline(always)]
+    unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
+        unsafe {
+            let mut out = w;
+            for h in 0..2 {
+                let (w, a) = (bytes(w[h]), bytes(a[h]));
+                let low = vpaddlq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(a)));
+                out[h] = vaddq_s32(low, vpaddlq_s16(vmull_high_s8(w, a)));
+            }
+            out
+        }
+    }
+
     /// Two tokens: 16-bit sums of 16 rows take eight registers for each.
     #[inline(always)]
     unsafe fn tiles<B: Tiles>(tokens: usize, body: &B) {
@@ -221,6 +249,14 @@ impl Simd for Dotprod {
     type Unsigned = Exact;
     type Signed = Exact;
     neon_operations!();
+
+    #[inline(always)]
+    unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
+        unsafe {
+            let zero = vdupq_n_s32(0);
+            [sdot_quads(zero, bytes(w[0]), bytes(a[0])), sdot_quads(zero, bytes(w[1]), bytes(a[1]))]
+        }
+    }
 }
 
 #[allow(unsafe_code, unused_unsafe, clippy::undocumented_unsafe_blocks)]
@@ -228,6 +264,14 @@ impl Simd for I8mm {
     type Unsigned = Exact;
     type Signed = Exact;
     neon_operations!();
+
+    #[inline(always)]
+    unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
+        unsafe {
+            let zero = vdupq_n_s32(0);
+            [sdot_quads(zero, bytes(w[0]), bytes(a[0])), sdot_quads(zero, bytes(w[1]), bytes(a[1]))]
+        }
+    }
 }
 
 /// A vector as bytes.
@@ -331,6 +375,21 @@ unsafe fn sdot<const LANE: usize>(mut acc: int32x4_t, w: int8x16_t, a: int8x16_t
     unsafe {
         asm!("sdot {acc:v}.4s, {w:v}.16b, {a:v}.4b[{lane}]", acc = inout(vreg) acc, w = in(vreg) w, a = in(vreg) a,
             lane = const LANE, options(pure, nomem, nostack, preserves_flags));
+    }
+    acc
+}
+
+/// Adds in each lane the dot product of four signed bytes of `w` and of `a`.
+///
+/// # Safety
+/// The processor has FEAT_DotProd.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn sdot_quads(mut acc: int32x4_t, w: int8x16_t, a: int8x16_t) -> int32x4_t {
+    // SAFETY: the caller gives the instruction; it touches its operands alone.
+    unsafe {
+        asm!("sdot {acc:v}.4s, {w:v}.16b, {a:v}.16b", acc = inout(vreg) acc, w = in(vreg) w, a = in(vreg) a,
+            options(pure, nomem, nostack, preserves_flags));
     }
     acc
 }

@@ -148,6 +148,26 @@ impl Simd for Portable {
         })
     }
     #[inline(always)]
+    unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
+        zip(w, a, |w, a| {
+            let (w, a) = (w.to_le_bytes(), a.to_le_bytes());
+            (0..4).map(|i| i32::from(w[i]) * i32::from(a[i] as i8)).sum()
+        })
+    }
+    #[inline(always)]
+    unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
+        zip(w, a, |w, a| {
+            let (w, a) = (w.to_le_bytes(), a.to_le_bytes());
+            (0..4).map(|i| i32::from(w[i] as i8) * i32::from(a[i] as i8)).sum()
+        })
+    }
+    #[inline(always)]
+    unsafe fn i_halves(rows: [Self::I; LANES]) -> [Self::I; 2] {
+        let half =
+            |from: usize| map(rows, |row| row[from..from + 4].iter().fold(0i32, |a, b| a.wrapping_add(*b)));
+        [half(0), half(4)]
+    }
+    #[inline(always)]
     unsafe fn i_transpose(rows: [Self::I; LANES]) -> [Self::I; LANES] {
         let mut out = [[0; LANES]; LANES];
         for (r, row) in rows.iter().enumerate() {

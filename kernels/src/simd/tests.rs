@@ -55,6 +55,27 @@ impl Task for Operation {
                     S::i_store_low_bytes(out.as_mut_ptr(), S::i_sar(a, 24));
                     out.into_iter().map(|byte| byte as u32).collect()
                 }
+                // Weights of 0 to 63, or signed; activations never -128. Which lane a product goes to is open.
+                "i_quads" | "i_quads_signed" => {
+                    let signed = self.name == "i_quads_signed";
+                    let w = self.a.map(|w| if signed { w } else { w & 0x3f3f_3f3f });
+                    let a = self
+                        .b
+                        .map(|a| u32::from_le_bytes(a.to_le_bytes().map(|a| if a == 128 { 127 } else { a })));
+                    let (w, a) = (S::i_load(w.as_ptr().cast()), S::i_load(a.as_ptr().cast()));
+                    let lanes = int(if signed { S::i_quads_signed(w, a) } else { S::i_quads(w, a) });
+                    lanes
+                        .chunks(4)
+                        .map(|half| half.iter().fold(0u32, |sum, lane| sum.wrapping_add(*lane)))
+                        .collect()
+                }
+                "i_halves" => {
+                    let mut rows = [a; LANES];
+                    for (i, row) in rows.iter_mut().enumerate() {
+                        *row = S::i_add(S::i_shl(a, i as u32), b);
+                    }
+                    S::i_halves(rows).into_iter().flat_map(int).collect()
+                }
                 "i_transpose" => {
                     let mut rows = [a; LANES];
                     for (i, row) in rows.iter_mut().enumerate() {
@@ -68,7 +89,7 @@ impl Task for Operation {
     }
 }
 
-const OPERATIONS: [&str; 21] = [
+const OPERATIONS: [&str; 24] = [
     "f_splat",
     "f_add",
     "f_sub",
@@ -89,6 +110,9 @@ const OPERATIONS: [&str; 21] = [
     "i_blend16",
     "i_dot16",
     "i_store_low_bytes",
+    "i_quads",
+    "i_quads_signed",
+    "i_halves",
     "i_transpose",
 ];
 

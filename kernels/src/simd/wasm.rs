@@ -176,6 +176,27 @@ macro_rules! simd128_operations {
             zip(a, b, |a, b| i32x4_dot_i16x8(a, b))
         }
         #[inline(always)]
+        unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
+            zip(w, a, |w, a| {
+                let low = i32x4_dot_i16x8(i16x8_extend_low_i8x16(w), i16x8_extend_low_i8x16(a));
+                let high = i32x4_dot_i16x8(i16x8_extend_high_i8x16(w), i16x8_extend_high_i8x16(a));
+                i32x4_add(low, high)
+            })
+        }
+        #[inline(always)]
+        unsafe fn i_halves(rows: [Self::I; LANES]) -> [Self::I; 2] {
+            let four = |row: usize, half: usize| {
+                let r = transpose([
+                    rows[row][half],
+                    rows[row + 1][half],
+                    rows[row + 2][half],
+                    rows[row + 3][half],
+                ]);
+                i32x4_add(i32x4_add(r[0], r[1]), i32x4_add(r[2], r[3]))
+            };
+            [[four(0, 0), four(4, 0)], [four(0, 1), four(4, 1)]]
+        }
+        #[inline(always)]
         unsafe fn i_transpose(r: [Self::I; LANES]) -> [Self::I; LANES] {
             let corner = |row: usize, half: usize| {
                 transpose([r[row][half], r[row + 1][half], r[row + 2][half], r[row + 3][half]])
@@ -206,6 +227,13 @@ impl Simd for Simd128 {
     type Unsigned = Words;
     type Signed = Words;
     simd128_operations!();
+
+    #[inline(always)]
+    unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
+        // At most 63: they are signed bytes as they stand.
+        // SAFETY: as the caller gives it.
+        unsafe { Self::i_quads_signed(w, a) }
+    }
 }
 
 #[cfg(target_feature = "relaxed-simd")]
@@ -214,6 +242,11 @@ impl Simd for Relaxed {
     type Unsigned = Shorts;
     type Signed = Words;
     simd128_operations!();
+
+    #[inline(always)]
+    unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
+        zip(w, a, |w, a| i32x4_extadd_pairwise_i16x8(i16x8_relaxed_dot_i8x16_i7x16(a, w)))
+    }
 }
 
 #[cfg(target_feature = "relaxed-simd")]

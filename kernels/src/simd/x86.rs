@@ -117,6 +117,17 @@ macro_rules! avx2_operations {
             unsafe { _mm256_madd_epi16(a, b) }
         }
         #[inline(always)]
+        unsafe fn i_halves(r: [Self::I; LANES]) -> [Self::I; 2] {
+            unsafe {
+                let four = |i: usize| {
+                    let (a, b) = (_mm256_hadd_epi32(r[i], r[i + 1]), _mm256_hadd_epi32(r[i + 2], r[i + 3]));
+                    _mm256_hadd_epi32(a, b)
+                };
+                let (a, b) = (four(0), four(4));
+                [_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b)]
+            }
+        }
+        #[inline(always)]
         unsafe fn i_transpose(r: [Self::I; LANES]) -> [Self::I; LANES] {
             unsafe {
                 let pair =
@@ -157,6 +168,15 @@ impl Simd for Avx2 {
     type Unsigned = Shorts;
     type Signed = Exact;
     avx2_operations!();
+
+    #[inline(always)]
+    unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
+        unsafe { _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1)) }
+    }
+    #[inline(always)]
+    unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
+        unsafe { signed_dot(_mm256_setzero_si256(), w, a) }
+    }
 }
 
 #[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
@@ -164,6 +184,15 @@ impl Simd for AvxVnni {
     type Unsigned = Exact;
     type Signed = Exact;
     avx2_operations!();
+
+    #[inline(always)]
+    unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
+        unsafe { _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w, a) }
+    }
+    #[inline(always)]
+    unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
+        unsafe { _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), _mm256_abs_epi8(w), _mm256_sign_epi8(a, w)) }
+    }
 }
 
 #[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
@@ -171,6 +200,15 @@ impl Simd for Avx512Vnni {
     type Unsigned = Exact;
     type Signed = Exact;
     avx2_operations!();
+
+    #[inline(always)]
+    unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
+        unsafe { _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, a) }
+    }
+    #[inline(always)]
+    unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
+        unsafe { _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_abs_epi8(w), _mm256_sign_epi8(a, w)) }
+    }
 
     /// Eight tokens: as many independent sums as the latency of `vpdpbusd` asks for, since a token has one `zmm`.
     #[inline(always)]

@@ -23,6 +23,7 @@ from ._bindings import (
     About,
     Backend,
     BackgroundPolicy,
+    BenchOptions,
     CancelToken,
     Candidate,
     Confidence,
@@ -187,6 +188,10 @@ class Router:
     async def self_test(self, answers: Optional[FileSource] = None) -> SelfTestReport:
         """Whether the engine gives on this machine what it should. `answers` is a pack's `selftest.json`."""
         return await self._engine.self_test(answers)
+
+    async def bench(self, options: Optional[BenchOptions] = None, *, token: Optional[CancelToken] = None) -> str:
+        """Measures how fast this machine reads, decides and generates: the JSON of `zen-edge bench --json`."""
+        return await self._engine.bench(options or BenchOptions(), token)
 
     def trim(self, level: TrimLevel = TrimLevel.CACHES) -> None:
         """Gives memory back. What was learned stays, and answers keep their bits."""

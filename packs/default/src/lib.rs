@@ -51,13 +51,15 @@ pub const SELFTEST: &[u8] = include_bytes!("../selftest.json");
 /// The pack's name, as `base` in the config has it.
 pub const NAME: &str = "zen-edge-default";
 
-/// The snippets of docs/rust.md and docs/learning.md.
+/// The snippets of docs/rust.md, docs/learning.md and docs/bench.md.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../docs/rust.md")]
     mod rust {}
     #[doc = include_str!("../../../docs/learning.md")]
     mod learning {}
+    #[doc = include_str!("../../../docs/bench.md")]
+    mod bench {}
 }
 
 #[cfg(test)]

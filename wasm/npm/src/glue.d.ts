@@ -18,6 +18,12 @@ declare module "virtual:glue" {
     clear(): void;
     free(): void;
   }
+  export interface Benchmark {
+    work(ms: number): boolean;
+    progress(): string;
+    finish(about: string): string;
+    free(): void;
+  }
   export interface Hash {
     update(bytes: Uint8Array): void;
     finish(): string;
@@ -29,6 +35,7 @@ declare module "virtual:glue" {
     begin_embed(prompt: string, request: string): Job;
     typing(): Typing;
     warm_up(): void;
+    begin_bench(ask: string): Benchmark;
     observe(outcome: string, reward: string): void;
     stats(): string;
     user(user: string): string;

@@ -2,7 +2,7 @@ import { glue, type Engine, type Glue, type Hash, type Job, type Typing } from "
 import { ZenEdgeError, plain } from "./errors.js";
 import type { OpenFile } from "./files.js";
 import type { Reply, Request, SentFile, SentLoad } from "./protocol.js";
-import type { About, Build, Embedding, Outcome, Progress, RouteOptions, Stats } from "./types.js";
+import type { About, BenchProgress, BenchRecord, Build, Embedding, Outcome, Progress, RouteOptions, Stats } from "./types.js";
 
 /** What a worker can do beside computing: a browser's and Node's differ. */
 export interface Platform {
@@ -59,6 +59,7 @@ export class Host {
   private engine: Engine | null = null;
   private memory: WebAssembly.Memory | null = null;
   private files: OpenFile[] = [];
+  private model: OpenFile | null = null;
   private dead: ZenEdgeError | null = null;
   private queue: Promise<unknown> = Promise.resolve();
   private readonly aborts = new Map<number, AbortController>();
@@ -85,7 +86,7 @@ export class Host {
       try {
         if (this.dead) throw this.dead;
         if (abort.signal.aborted) throw this.gone(abort.signal);
-        const value = await this.call(method, args, abort.signal);
+        const value = await this.call(method, args, abort.signal, id);
         const transfer = method === "embed" ? [(value as Embedding).embedding.buffer as ArrayBuffer] : [];
         this.platform.post({ type: "done", id, value }, transfer);
       } catch (error) {
@@ -122,7 +123,7 @@ export class Host {
     made.pool_thread();
   }
 
-  private async call(method: string, args: unknown[], signal: AbortSignal): Promise<unknown> {
+  private async call(method: string, args: unknown[], signal: AbortSignal, id: number): Promise<unknown> {
     switch (method) {
       case "load":
         return this.load(args[0] as SentLoad, signal);
@@ -145,6 +146,8 @@ export class Host {
         this.sessions.delete(args[0] as number);
         return undefined;
       }
+      case "bench":
+        return this.bench(args[0], args[1] as Record<string, unknown>, signal, id);
       case "warmUp":
         return this.ready.warm_up();
       case "observe":
@@ -203,6 +206,29 @@ export class Host {
     // What waits for a reward must outlive the page.
     if (options.user !== undefined) this.learned();
     return outcome;
+  }
+
+  /** Measures in slices, and tells in between how far it is. */
+  private async bench(ask: unknown, about: Record<string, unknown>, signal: AbortSignal, id: number): Promise<BenchRecord> {
+    const bench = this.ready.begin_bench(JSON.stringify(ask));
+    let told = -Infinity;
+    try {
+      while (!bench.work(SLICE)) {
+        const now = performance.now();
+        if (now - told >= 100) {
+          told = now;
+          this.platform.post({ type: "bench-progress", id, progress: JSON.parse(bench.progress()) as BenchProgress });
+        }
+        await this.platform.turn();
+        if (signal.aborted) throw this.gone(signal);
+      }
+    } catch (error) {
+      bench.free();
+      throw error;
+    }
+    const { name, sha256 } = this.model ?? {};
+    const model = { model: name?.split("/").pop(), sha256 };
+    return JSON.parse(bench.finish(JSON.stringify({ ...model, ...about }))) as BenchRecord;
   }
 
   private async embed(prompt: string, request: string, signal: AbortSignal): Promise<Embedding> {
@@ -280,6 +306,7 @@ export class Host {
         const about = JSON.parse(this.engine.about());
         await this.restore(load.learning, heads, warn);
         this.platform.alive(load.alive);
+        this.model = current;
         return {
           ...about,
           build,
@@ -313,6 +340,7 @@ export class Host {
   private release(): void {
     for (const file of this.files) file.close();
     this.files = [];
+    this.model = null;
   }
 
   private progress(stage: Progress["stage"], loaded: number, total: number | null, stored: boolean): void {

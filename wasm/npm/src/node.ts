@@ -1,6 +1,6 @@
 // The same with Node, Deno and Bun: paths beside URLs, and nothing is stored.
 import { existsSync } from "node:fs";
-import { availableParallelism } from "node:os";
+import * as os from "node:os";
 import { pathToFileURL } from "node:url";
 import { Worker } from "node:worker_threads";
 import type { Host } from "./router.js";
@@ -47,6 +47,20 @@ export const host: Host = {
     return /^(https?|file):/.test(word) && !existsSync(word) ? word : pathToFileURL(word).href;
   },
   isolated: () => true,
-  hardware: () => availableParallelism(),
+  hardware: () => os.availableParallelism(),
   persist: async () => false,
+  device() {
+    const { bun, deno, node } = process.versions as Record<string, string | undefined>;
+    const runtime = bun ? `Bun ${bun}` : deno ? `Deno ${deno}` : `Node ${node}`;
+    const cpu = os.cpus()[0]?.model.trim();
+    return {
+      name: "this device",
+      platform: `${os.type()} ${os.release()}`,
+      browser: runtime,
+      arch: os.arch(),
+      cores: os.availableParallelism(),
+      memory_bytes: os.totalmem(),
+      ...(cpu ? { cpu } : {}),
+    };
+  },
 };

@@ -56,6 +56,23 @@ export const host: Host = {
   isolated: () => globalThis.crossOriginIsolated === true,
   hardware: () => navigator.hardwareConcurrency,
   persist: async () => (await navigator.storage?.persist?.()) ?? false,
+  device() {
+    const own = navigator as {
+      deviceMemory?: number;
+      userAgentData?: { platform?: string; brands?: { brand: string; version: string }[] };
+    };
+    const brand = own.userAgentData?.brands?.find((entry) => !/not.?a.?brand/i.test(entry.brand));
+    const agent = /(Firefox|Edg|Chrome|Version)\/([\d.]+)/.exec(navigator.userAgent);
+    const named = agent ? `${agent[1] === "Version" ? "Safari" : agent[1]} ${agent[2]}` : "unknown";
+    return {
+      name: "this device",
+      platform: own.userAgentData?.platform || navigator.platform || "unknown",
+      browser: brand ? `${brand.brand} ${brand.version}` : named,
+      cross_origin_isolated: globalThis.crossOriginIsolated === true,
+      ...(navigator.hardwareConcurrency ? { cores: navigator.hardwareConcurrency } : {}),
+      ...(own.deviceMemory ? { memory_bytes: own.deviceMemory * 2 ** 30 } : {}),
+    };
+  },
 };
 
 /** What relative URLs are relative to: the page, or the worker that we are called in. */

@@ -1,6 +1,6 @@
 import type { PlainError } from "./errors.js";
 import type { Pick } from "./detect.js";
-import type { About, FileSpec, HeadsSpec, LoadOptions, Progress } from "./types.js";
+import type { About, BenchProgress, FileSpec, HeadsSpec, LoadOptions, Progress } from "./types.js";
 
 /** A file spec that can be sent: URLs are absolute strings. */
 export type SentFile =
@@ -37,6 +37,8 @@ export type Reply =
   | { type: "done"; id: number; value: unknown }
   | { type: "failed"; id: number; error: PlainError }
   | { type: "progress"; progress: Progress }
+  /** Of the call with this id. */
+  | { type: "bench-progress"; id: number; progress: BenchProgress }
   | { type: "thread-ready" };
 
 export type { About, FileSpec, HeadsSpec, LoadOptions };

@@ -5,6 +5,9 @@ import { ZenEdgeError, type PlainError } from "./errors.js";
 import type { Reply, Request, SentFile, SentLoad } from "./protocol.js";
 import type {
   About,
+  BenchOptions,
+  BenchProgress,
+  BenchRecord,
   Embedding,
   FileSpec,
   LoadOptions,
@@ -34,6 +37,8 @@ export interface Host {
   isolated(): boolean;
   hardware(): number;
   persist(): Promise<boolean>;
+  /** What the platform tells of the machine. */
+  device(): BenchRecord["device"];
 }
 
 /** The default pack's hashes: the same bytes are stored once, wherever they came from. */
@@ -47,7 +52,10 @@ export interface PackHashes {
 
 class Link {
   private last = 0;
-  private readonly waiting = new Map<number, { resolve(value: unknown): void; reject(error: unknown): void }>();
+  private readonly waiting = new Map<
+    number,
+    { resolve(value: unknown): void; reject(error: unknown): void; progress: ((progress: BenchProgress) => void) | undefined }
+  >();
   private over: ZenEdgeError | null = null;
   onProgress: ((progress: Progress) => void) | undefined;
 
@@ -61,6 +69,7 @@ class Link {
   private take(reply: Reply): void {
     if (reply.type === "progress") return this.onProgress?.(reply.progress);
     if (reply.type === "thread-ready") return;
+    if (reply.type === "bench-progress") return this.waiting.get(reply.id)?.progress?.(reply.progress);
     const call = this.waiting.get(reply.id);
     this.waiting.delete(reply.id);
     if (reply.type === "done") return call?.resolve(reply.value);
@@ -71,7 +80,7 @@ class Link {
   }
 
   /** Calls a method of the worker. With a signal, the work ends where it fires, and the promise with it. */
-  call<T>(method: string, args: unknown[] = [], signal?: AbortSignal): Promise<T> {
+  call<T>(method: string, args: unknown[] = [], signal?: AbortSignal, progress?: (progress: BenchProgress) => void): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.over) return reject(this.over);
       const stop = () => new ZenEdgeError("aborted", "aborted by its signal", { cause: signal?.reason });
@@ -86,6 +95,7 @@ class Link {
       this.waiting.set(id, {
         resolve: (value) => (done(), resolve(value as T)),
         reject: (error) => (done(), reject(error)),
+        progress,
       });
       signal?.addEventListener("abort", abort, { once: true });
       try {
@@ -151,6 +161,8 @@ export class Router {
     private readonly link: Link,
     /** What was loaded, how it runs, and what would make it faster. */
     readonly about: About,
+    /** What a benchmark's record calls the model, where its file's name says less. */
+    private readonly named: string | null,
   ) {}
 
   /**
@@ -189,7 +201,7 @@ export class Router {
     try {
       const about = await link.call<Omit<About, "load_ms" | "hints">>("load", [load], signal);
       watch(link, alive);
-      const router = new Router(link, { ...about, hints: picked.hints, load_ms: performance.now() - start });
+      const router = new Router(link, { ...about, hints: picked.hints, load_ms: performance.now() - start }, (options.model ?? "default") === "default" ? "zen-edge-default" : null);
       link.onProgress = undefined;
       return router;
     } catch (error) {
@@ -259,6 +271,32 @@ export class Router {
   /** Measures the speed by a short pass, so that `deadline_ms` can be promised before the first prompt. */
   async warmUp(): Promise<void> {
     await this.link.call("warmUp");
+  }
+
+  /**
+   * Measures this device: tokens a second of prefill and decode beside the most that the device allows, and milliseconds
+   * a decision by the prompt's length. The record is that of `zen-edge bench`; `docs/bench.md` of the repository explains it.
+   *
+   * ```js
+   * const record = await router.bench({ onProgress: ({ share, stage }) => console.log(stage, share) });
+   * ```
+   *
+   * It forgets earlier prompts, as {@link trim} does, and takes memory that a page does not give back: 64 MiB, and with
+   * `decode` as much as the LM head. Other calls wait for it. A signal ends it within some milliseconds.
+   */
+  bench(options: BenchOptions = {}): Promise<BenchRecord> {
+    const { signal, onProgress, name, prefill, decode, kv, repetitions, each, prompts, sustainedSeconds, readBytes } = options;
+    const ask = { prefill, decode, kv, repetitions, each, prompts, sustained_seconds: sustainedSeconds, read_bytes: readBytes };
+    const { about } = this;
+    const device = host.device();
+    const sent = {
+      date: new Date().toISOString(),
+      build: about.build,
+      device: name === undefined ? device : { ...device, name },
+      load: { ms: about.load_ms, source: about.source, stored: about.stored },
+      ...(this.named === null ? {} : { model: this.named }),
+    };
+    return this.link.call("bench", [ask, sent], signal, onProgress);
   }
 
   /** Forgets earlier prompts: their text, vectors, keys and values. */

@@ -182,7 +182,7 @@ export interface Outcome {
   /** The effort to ask it for. */
   level: Level;
   /** What chose it. */
-  source: "learned" | "rules" | "fallback";
+  source: "learned" | "rules" | "fallback" | "tag" | "both";
   /** Why that source, in words. */
   reason: string;
   /** Whether a conversation was held at its model: the scores speak for another one. */
@@ -247,7 +247,7 @@ export interface Reward {
 /** What a router has done since it was loaded. It holds no text. */
 export interface Stats {
   routed: number;
-  sources: Partial<Record<"learned" | "rules" | "fallback", number>>;
+  sources: Partial<Record<"learned" | "rules" | "fallback" | "tag" | "both", number>>;
   reasons: Record<string, number>;
   tasks: Partial<Record<Task, number>>;
   models: Record<string, number>;
@@ -414,4 +414,152 @@ export interface StoredFile {
   saved: number;
   /** Whether it is whole; one that is not is gone on with at the next load. */
   complete: boolean;
+}
+
+/** What {@link Router.bench} measures. What is left out has a default. */
+export interface BenchOptions {
+  /** Tokens of the prompts whose prefill is measured: 16, 64, 128 and 512. */
+  prefill?: number[];
+  /** Tokens that are generated, one after the other: 32. It reads the LM head into memory; `[]` leaves it alone. */
+  decode?: number[];
+  /** How keys and values are kept in decode: `f32`. */
+  kv?: "f32" | "f16" | "int8";
+  /** How often each of them: 3. */
+  repetitions?: number;
+  /** Made prompts for each length, whose decisions are measured: 20; 0 measures none. */
+  each?: number;
+  /** Prompts of your own in their place. */
+  prompts?: string[];
+  /** Reads for so many seconds without a pause, to see whether the device throttles. */
+  sustainedSeconds?: number;
+  /** Bytes of the buffer that tells the memory's bandwidth: 64 MiB. */
+  readBytes?: number;
+  /** What the record calls the device. */
+  name?: string;
+  /** Called some times a second. */
+  onProgress?: (progress: BenchProgress) => void;
+  /** Ends it. */
+  signal?: AbortSignal;
+}
+
+/** How far a bench is. */
+export interface BenchProgress {
+  /** 0 to 1. */
+  share: number;
+  /** What is at work: `warm-up`, `pp512`, `tg32`, `decisions`, `limits`, `sustained`. */
+  stage: string;
+}
+
+/** Milliseconds of many decisions. A percentile is a measured value, that of the nearest rank. */
+export interface Spread {
+  mean: number;
+  p50: number;
+  p90: number;
+  p99: number;
+  min: number;
+  max: number;
+}
+
+/** Tokens a second of one test. */
+export interface BenchSpeed {
+  /** `pp512`: prefill of 512 tokens; `tg32`: 32 tokens generated. */
+  test: string;
+  phase: "prefill" | "decode";
+  tokens: number;
+  batch_size: 1;
+  isa: string;
+  threads: number;
+  kv?: "f32" | "f16" | "int8";
+  repetitions: number;
+  tokens_per_second: { mean: number; sd: number; median: number; min: number; max: number };
+  /** What a single stream can reach at most on this device, by its limits. */
+  bound?: {
+    tokens_per_second: number;
+    memory_tokens_per_second: number;
+    compute_tokens_per_second: number;
+    limiter: "memory" | "compute";
+    bytes: number;
+    multiply_adds: number;
+    /** The median over the bound. Above 1 there is a warning. */
+    share: number;
+  };
+  joules_per_token?: number;
+}
+
+/** Decisions on prompts of similar length. */
+export interface BenchStratum {
+  /** `1-32`, `33-128`, `129-512` or `513+`. */
+  tokens: string;
+  prompts: number;
+  /** Tokens of a prompt, on average. */
+  mean_tokens: number;
+  /** Nothing of the prompt known. */
+  cold: Spread;
+  /** The same prompt at once again. */
+  cached?: Spread;
+  /** Prompt tokens over the time of the whole cold decisions. */
+  tokens_per_second: number;
+}
+
+/** What one device measured with one backbone: the schema `zen-edge.bench/2`, the same as `zen-edge bench` writes. */
+export interface BenchRecord {
+  schema: "zen-edge.bench/2";
+  /** ISO 8601. */
+  date: string;
+  engine: { version: string; build: string; isa: string; threads: number };
+  device: {
+    name: string;
+    platform: string;
+    cpu?: string;
+    arch?: string;
+    browser?: string;
+    cores?: number;
+    memory_bytes?: number;
+    cross_origin_isolated?: boolean;
+    adapter?: string;
+  };
+  model: {
+    name?: string;
+    architecture: string;
+    layers: number;
+    hidden_size: number;
+    sha256?: string;
+    file_bytes?: number;
+    multiply_adds: number;
+    float_multiply_adds?: number;
+    weight_bytes: number;
+    head_bytes?: number;
+  };
+  /** Sequences at once, in every figure. */
+  batch_size: 1;
+  load?: {
+    ms: number;
+    first_decision_ms?: number;
+    source?: string;
+    stored?: boolean;
+    page_cache_dropped?: boolean;
+    disk_bytes?: number;
+    again?: { ms: number; first_decision_ms: number };
+  };
+  memory?: { resident_bytes: number; peak_bytes?: number; anonymous_bytes?: number; file_bytes?: number };
+  energy?: { source: string; joules: number; seconds: number };
+  limits: {
+    isa: string;
+    threads: number;
+    read: { bytes: number; bytes_per_second: number }[];
+    int8_multiply_adds_per_second: number;
+    float_multiply_adds_per_second: number;
+  }[];
+  speed: BenchSpeed[];
+  decisions?: { prompts: string; count: number; cold?: Spread; cached?: Spread; strata: BenchStratum[] };
+  sustained?: {
+    test: string;
+    seconds: number;
+    interval_seconds: number;
+    tokens_per_second: number[];
+    first: number;
+    last: number;
+  };
+  /** What may have spoilt the figures. */
+  warnings: { code: string; message: string }[];
 }

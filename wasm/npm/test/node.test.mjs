@@ -103,6 +103,46 @@ test("limits are kept, and what is wrong has a code", async () => {
   });
 });
 
+test("a bench tells how far it is, leaves a record, and ends by its signal", async () => {
+  const router = await Router.load({ threads: 1 });
+  const seen = [];
+  const record = await router.bench({
+    prefill: [4, 16],
+    decode: [2],
+    kv: "f16",
+    repetitions: 2,
+    each: 2,
+    readBytes: 1 << 20,
+    name: "here",
+    onProgress: ({ share, stage }) => seen.push({ share, stage }),
+  });
+  assert.ok(seen.length > 0 && seen.every(({ share }, at) => share >= 0 && share <= 1 && (at === 0 || share >= seen[at - 1].share)));
+  assert.equal(record.schema, "zen-edge.bench/2");
+  assert.deepEqual(record.speed.map(({ test, batch_size, repetitions }) => [test, batch_size, repetitions]), [["pp4", 1, 2], ["pp16", 1, 2], ["tg2", 1, 2]]);
+  for (const { bound, tokens_per_second } of record.speed) {
+    assert.ok(tokens_per_second.min > 0 && tokens_per_second.min <= tokens_per_second.median);
+    assert.ok(Math.abs(bound.share - tokens_per_second.median / bound.tokens_per_second) < 1e-6);
+  }
+  assert.equal(record.speed[2].kv, "f16");
+  assert.deepEqual(record.decisions.strata.map(({ tokens, prompts }) => [tokens, prompts]), [["1-32", 2], ["33-128", 2], ["129-512", 2]]);
+  assert.ok(record.decisions.cached.p50 < record.decisions.cold.p50);
+  assert.deepEqual([record.device.name, record.engine.build, record.engine.isa], ["here", router.about.build, router.about.isa]);
+  assert.match(record.device.browser, /^(Node|Bun|Deno) /);
+  assert.equal(record.model.name, "zen-edge-default");
+  assert.ok(record.memory.resident_bytes >= router.about.memory);
+
+  const given = await router.bench({ prefill: [], decode: [], prompts: ["a", "b", "a"], readBytes: 1 << 20 });
+  assert.deepEqual([given.speed.length, given.decisions.count, given.decisions.prompts], [0, 2, "file"]);
+  const controller = new AbortController();
+  const long = router.bench({ sustainedSeconds: 600, prefill: [4], decode: [], each: 0, readBytes: 1 << 20, signal: controller.signal });
+  setTimeout(() => controller.abort(), 50);
+  await assert.rejects(long, { code: "aborted" });
+  assert.equal((await router.route("hello")).tokens, 1);
+  await assert.rejects(router.bench({ repetitions: 0 }), { code: "bad_request" });
+  await assert.rejects(router.bench({ kv: "f8" }), { code: "bad_request" });
+  await router.close();
+});
+
 test("a model from a path, from a file URL and from a blob are the same", async () => {
   const file = path.join(dist, "pack/model.gguf");
   const expected = native().vectors[1];

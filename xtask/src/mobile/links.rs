@@ -96,7 +96,8 @@ pub fn quick() -> Result<Option<String>, String> {
 pub fn run() -> Result<(), String> {
     for (target, bytes) in sizes()? {
         println!("{target:<28} {:>6.2} MB", bytes as f64 / 1e6);
-        if bytes > MOST {
+        // The other one is for emulators: it has the paths of every x86-64 processor.
+        if bytes > MOST && target == ANDROID[0] {
             return Err(format!("{target}: {bytes} bytes are more than the {MOST} that an app should carry"));
         }
     }

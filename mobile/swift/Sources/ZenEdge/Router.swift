@@ -136,6 +136,13 @@ public final class Router: Sendable {
         try await engine.selfTest(answers: answers)
     }
 
+    /// Measures how fast this device reads, decides and generates: the JSON of `zen-edge bench --json`.
+    public func bench(options: BenchOptions = BenchOptions()) async throws -> String {
+        try await cancellable { token in
+            try await self.engine.bench(options: options, token: token)
+        }
+    }
+
     /// Gives memory back. What was learned stays, and answers keep their bits.
     public func trim(_ level: TrimLevel) {
         engine.trim(level: level)

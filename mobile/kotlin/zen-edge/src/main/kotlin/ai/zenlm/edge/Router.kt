@@ -113,6 +113,9 @@ public class Router private constructor(private val engine: Engine) : AutoClosea
     /** Whether the engine gives on this device what it should. [answers] is a pack's `selftest.json`. */
     public suspend fun selfTest(answers: FileSource? = null): SelfTestReport = engine.selfTest(answers)
 
+    /** Measures how fast this device reads, decides and generates: the JSON of `zen-edge bench --json`. */
+    public suspend fun bench(options: BenchOptions = BenchOptions()): String = engine.bench(options, null)
+
     /** Gives memory back. What was learned stays, and answers keep their bits. */
     public fun trim(level: TrimLevel): Unit = engine.trim(level)
 
