@@ -171,10 +171,12 @@ impl From<LifecycleError> for ZenEdgeError {
             },
             LifecycleError::Load(error) => (*error).into(),
             LifecycleError::Backbone(error) => error.into(),
-            LifecycleError::Generate(error) => error.into(),
-            LifecycleError::Bench(BenchError::Backbone(error)) => error.into(),
-            LifecycleError::Bench(BenchError::Generate(error)) => error.into(),
-            LifecycleError::Bench(_) => Self::BadRequest { detail },
+            LifecycleError::Generate(error) => (*error).into(),
+            LifecycleError::Bench(error) => match *error {
+                BenchError::Backbone(error) => error.into(),
+                BenchError::Generate(error) => error.into(),
+                _ => Self::BadRequest { detail },
+            },
             LifecycleError::Observe(_) => Self::UnknownOutcome { detail },
             _ => Self::Internal { detail },
         }

@@ -56,26 +56,33 @@ pub enum LifecycleError {
     Observe(#[from] ObserveError),
     /// The bench does not run.
     #[error(transparent)]
-    Bench(#[from] BenchError),
+    Bench(Box<BenchError>),
     /// Nothing can be generated.
     #[error(transparent)]
-    Generate(#[from] GenerateError),
+    Generate(Box<GenerateError>),
     /// The self-test does not run.
     #[error(transparent)]
-    SelfTest(#[from] SelfTestError),
+    SelfTest(Box<SelfTestError>),
 }
 
-impl From<OverBudget> for LifecycleError {
-    fn from(error: OverBudget) -> Self {
-        Self::OverBudget(Box::new(error))
-    }
+/// The large ones are boxed: an answer that is none of them should not pay for their size.
+macro_rules! boxed {
+    ($($variant:ident($error:ty)),+ $(,)?) => {$(
+        impl From<$error> for LifecycleError {
+            fn from(error: $error) -> Self {
+                Self::$variant(Box::new(error))
+            }
+        }
+    )+};
 }
 
-impl From<LoadError> for LifecycleError {
-    fn from(error: LoadError) -> Self {
-        Self::Load(Box::new(error))
-    }
-}
+boxed!(
+    OverBudget(OverBudget),
+    Load(LoadError),
+    Bench(BenchError),
+    Generate(GenerateError),
+    SelfTest(SelfTestError),
+);
 
 /// A managed router's state, in figures.
 #[derive(Clone, Debug, PartialEq)]
