@@ -13,6 +13,8 @@
 //! * [`cache`] – vectors of prompts that were read before.
 //! * [`bench`] – how fast a device is, and how fast it could be at most.
 //! * [`pack`] and [`router`] – a backbone and its heads together; prompt in, outcome out.
+//! * [`selftest`] – whether a device computes what it should.
+//! * [`lifecycle`] – a router in an app that the system watches: memory, heat, background.
 
 pub mod backbone;
 pub mod bandit;
@@ -25,10 +27,12 @@ pub mod generate;
 pub mod gguf;
 pub mod heads;
 pub mod inspect;
+pub mod lifecycle;
 pub mod pack;
 pub mod policy;
 pub mod router;
 pub mod rules;
+pub mod selftest;
 pub mod source;
 pub mod tensors;
 pub mod tokenizer;

@@ -98,6 +98,9 @@ pub enum LoadError {
     /// The policy is damaged.
     #[error(transparent)]
     Policy(#[from] FieldError),
+    /// The caller broke it off.
+    #[error("cancelled")]
+    Cancelled,
 }
 
 impl Pack {

@@ -12,6 +12,7 @@
 
 mod clock;
 mod job;
+mod kept;
 mod learning;
 mod prefixes;
 mod session;
@@ -25,6 +26,7 @@ mod view;
 pub use clock::SystemClock;
 pub use clock::{Clock, NoClock};
 pub use job::Job;
+pub use kept::{Kept, Stage};
 pub use learning::ObserveError;
 pub use prefixes::DEFAULT_BYTES as PREFIX_BYTES;
 pub use session::Session;
@@ -52,6 +54,7 @@ use crate::tensors::TensorFile;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use lru::LruCache;
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -87,10 +90,11 @@ pub struct Router {
     clock: Arc<dyn Clock>,
     vectors: VectorCache,
     prefixes: prefixes::Prefixes,
-    speed: speed::SpeedMeter,
-    counts: stats::Counter,
-    conversations: Mutex<LruCache<String, Conversation>>,
-    bandit: Mutex<Bandit>,
+    /// What another router over the same pack may share.
+    speed: Arc<speed::SpeedMeter>,
+    counts: Arc<stats::Counter>,
+    conversations: Arc<Mutex<LruCache<String, Conversation>>>,
+    bandit: Arc<Mutex<Bandit>>,
 }
 
 /// Where a prompt's keys and values are kept.
@@ -221,6 +225,25 @@ impl Router {
     /// # Errors
     /// [`LoadError`], by part and cause.
     pub fn load(pack: &Pack, options: &RouterOptions) -> Result<Self, LoadError> {
+        Self::load_watched(pack, options, None, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// [`Self::load`], telling before each stage what comes, and going on from what an earlier router of the same pack
+    /// kept.
+    ///
+    /// # Errors
+    /// [`LoadError::Cancelled`] where `watch` breaks it off; else as [`Self::load`].
+    pub fn load_watched(
+        pack: &Pack,
+        options: &RouterOptions,
+        kept: Option<&Kept>,
+        watch: &mut dyn FnMut(Stage) -> ControlFlow<()>,
+    ) -> Result<Self, LoadError> {
+        let mut at = |stage| match watch(stage) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(LoadError::Cancelled),
+        };
+        at(Stage::Heads)?;
         // The small parts first: what contradicts them need not be read.
         let mut config = RouterConfig::parse(&pack.config.bytes, &pack.config.name)?;
         let heads = Heads::load(&TensorFile::open(pack.heads.clone()).map_err(HeadsError::from)?, &config)?;
@@ -232,6 +255,7 @@ impl Router {
             Some(part) => Policy::parse(&part.bytes, &part.name)?,
             None => Policy::default(),
         };
+        at(Stage::Weights)?;
         let gguf = Gguf::open(pack.model.clone())?;
         let backbone_options = BackboneOptions {
             isa: options.isa,
@@ -243,13 +267,17 @@ impl Router {
         let backbone = Arc::new(Backbone::load(&gguf, &backbone_options)?);
         let pooling = gguf.u32(&format!("{}.pooling_type", gguf.architecture()?))?;
         config.check_backbone(backbone.hidden_size(), pooling)?;
+        at(Stage::Tokenizer)?;
         let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf)?);
-        let calibration = calibration(&config, pack)?;
+        let calibration = calibration(&config, pack, &mut at)?;
         if let Calibration::OtherBackbone { .. } = calibration {
             config.temperature = Temperature::default();
         }
         let binding = Binding::new(&config, heads.trained(), &catalog)?;
-        let bandit = Bandit::new(learning::arms(&config, &heads), options.bandit.clone());
+        let kept = match kept {
+            Some(kept) => kept.clone(),
+            None => Kept::new(Bandit::new(learning::arms(&config, &heads), options.bandit.clone())),
+        };
         Ok(Self {
             backbone,
             tokenizer,
@@ -262,10 +290,10 @@ impl Router {
             clock: options.clock.clone().unwrap_or_else(clock::default_clock),
             vectors: VectorCache::new(options.cache_bytes.unwrap_or(cache::DEFAULT_BYTES)),
             prefixes: prefixes::Prefixes::new(options.prefix_bytes.unwrap_or(PREFIX_BYTES)),
-            speed: speed::SpeedMeter::default(),
-            counts: stats::Counter::default(),
-            conversations: Mutex::new(LruCache::new(CONVERSATIONS)),
-            bandit: Mutex::new(bandit),
+            speed: kept.speed,
+            counts: kept.counts,
+            conversations: kept.conversations,
+            bandit: kept.bandit,
         })
     }
 
@@ -315,16 +343,7 @@ impl Router {
 
     /// What the router has done and what it holds.
     pub fn stats(&self) -> RouterStats {
-        let counts = self.counts.get();
-        RouterStats {
-            fallback_rate: counts.fallback_rate(),
-            counts,
-            cache: self.vectors.len().into(),
-            prefixes: self.prefixes.len().into(),
-            conversations: lock(&self.conversations).len(),
-            speed: self.speed(),
-            bandit: self.bandit().stats(),
-        }
+        self.kept().stats_with(self.vectors.len().into(), self.prefixes.len().into())
     }
 
     /// How fast the backbone reads on this device, from the passes so far; `None` before the first.
@@ -364,6 +383,29 @@ impl Router {
     /// What the backbone says; [`BackboneError::Cancelled`].
     pub fn route(&self, prompt: &str, request: &Request<'_>) -> Result<Outcome, BackboneError> {
         self.answer(prompt, request, Manner::PLAIN)
+    }
+
+    /// Decides by rules, without the backbone, for a reason that the caller has: a device that is too hot.
+    ///
+    /// # Errors
+    /// None at present; as [`Self::route`].
+    pub fn route_by_rules(
+        &self,
+        prompt: &str,
+        request: &Request<'_>,
+        why: Absent,
+    ) -> Result<Outcome, BackboneError> {
+        self.by_rules(prompt, request, why, false)
+    }
+
+    pub(crate) fn by_rules(
+        &self,
+        prompt: &str,
+        request: &Request<'_>,
+        why: Absent,
+        draft: bool,
+    ) -> Result<Outcome, BackboneError> {
+        self.settle(prompt, request, Err(Missed::Unread(why)), self.clock.now(), draft)
     }
 
     fn answer(
@@ -588,6 +630,11 @@ impl Router {
         self.prefixes.clear();
     }
 
+    /// Forgets the keys and values of earlier prompts alone: the larger part of what [`Self::clear_cache`] forgets.
+    pub fn clear_contexts(&self) {
+        self.prefixes.clear();
+    }
+
     /// A prompt's ids under the config's length rule, and whether anything was cut.
     ///
     /// Characters are counted first, as the training did: Unicode scalar values, then tokens.
@@ -619,14 +666,24 @@ impl Router {
 }
 
 /// Whether the config's temperatures hold for the pack's backbone. The file is hashed only where it matters.
-fn calibration(config: &RouterConfig, pack: &Pack) -> Result<Calibration, LoadError> {
+fn calibration(
+    config: &RouterConfig,
+    pack: &Pack,
+    at: &mut dyn FnMut(Stage) -> Result<(), LoadError>,
+) -> Result<Calibration, LoadError> {
     if config.temperature == Temperature::default() {
         return Ok(Calibration::Absent);
     }
     let Some(fitted) = &config.backbone_sha256 else { return Ok(Calibration::Fitted) };
     let model = &*pack.model;
-    let loaded = crate::source::sha256(model)
-        .map_err(|error| LoadError::Io { file: model.name().to_owned(), source: error })?;
+    let mut watch = |done| match at(Stage::Hash { done, of: model.len() }) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
+    let loaded = crate::source::sha256_watched(model, &mut watch).map_err(|source| match source.kind() {
+        std::io::ErrorKind::Interrupted => LoadError::Cancelled,
+        _ => LoadError::Io { file: model.name().to_owned(), source },
+    })?;
     Ok(match *fitted == loaded {
         true => Calibration::Fitted,
         false => Calibration::OtherBackbone { fitted: fitted.clone(), loaded },

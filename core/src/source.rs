@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use zen_edge_kernels::memory::Bytes;
 
@@ -43,6 +44,17 @@ pub trait Source: Send + Sync {
 /// # Errors
 /// What the source says where it cannot be read.
 pub fn sha256(source: &dyn Source) -> io::Result<String> {
+    sha256_watched(source, &mut |_| ControlFlow::Continue(()))
+}
+
+/// [`sha256`], telling after each piece how many bytes are read.
+///
+/// # Errors
+/// [`io::ErrorKind::Interrupted`] where `watch` breaks it off; else as [`sha256`].
+pub fn sha256_watched(
+    source: &dyn Source,
+    watch: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> io::Result<String> {
     if let Some(known) = source.known_sha256() {
         return Ok(known.to_owned());
     }
@@ -56,6 +68,9 @@ pub fn sha256(source: &dyn Source) -> io::Result<String> {
         source.read_at(offset, part)?;
         digest.update(&*part);
         offset += part.len() as u64;
+        if watch(offset).is_break() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
     }
     Ok(hex(&digest.finalize()))
 }
@@ -95,6 +110,29 @@ impl Memory {
         }
         let file = std::fs::File::open(path)?;
         Ok(Self { name: path.display().to_string().into(), bytes: Bytes::map(&file)? })
+    }
+
+    /// Maps `len` bytes from `offset` of an open file read-only, called `name` in messages: an asset inside a package. All
+    /// that follows `offset` where there is no `len`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] where the part leaves the file; otherwise what the system says.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn of_file(
+        name: impl Into<Arc<str>>,
+        file: &std::fs::File,
+        offset: u64,
+        len: Option<u64>,
+    ) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        if meta.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let len = match len {
+            Some(len) => len,
+            None => meta.len().checked_sub(offset).ok_or(io::ErrorKind::UnexpectedEof)?,
+        };
+        Ok(Self { name: name.into(), bytes: Bytes::map_part(file, offset, len)? })
     }
 }
 
@@ -295,6 +333,33 @@ mod tests {
         assert_eq!(Contents::of(&empty).unwrap(), Contents::Empty);
         assert_eq!(Memory::open(folder.path()).unwrap_err().kind(), io::ErrorKind::IsADirectory);
         assert_eq!(Memory::open(folder.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_part_of_a_file_is_a_source() {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, b"before zen after").unwrap();
+        let part = Memory::of_file("asset", &file, 7, Some(3)).unwrap();
+        assert_eq!((part.name(), &*part.view(0, 3).unwrap()), ("asset", &b"zen"[..]));
+        assert_eq!(Memory::of_file("asset", &file, 11, None).unwrap().len(), 5);
+        for (offset, len) in [(17, None), (7, Some(100))] {
+            let error = Memory::of_file("asset", &file, offset, len).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        }
+    }
+
+    #[test]
+    fn a_hash_can_be_watched_and_broken_off() {
+        let source = Memory::new("memory", vec![7; 600_000]);
+        let mut seen = Vec::new();
+        let watched = sha256_watched(&source, &mut |bytes| {
+            seen.push(bytes);
+            ControlFlow::Continue(())
+        });
+        assert_eq!(watched.unwrap(), sha256(&source).unwrap());
+        assert_eq!(seen, [1 << 18, 2 << 18, 600_000]);
+        let error = sha256_watched(&source, &mut |_| ControlFlow::Break(())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
     }
 
     #[test]

@@ -38,6 +38,28 @@ impl Bytes {
         Ok(Self { owner: Owner::Mapped(Arc::new(map)), range: 0..len })
     }
 
+    /// Maps a part of a file read-only: an asset inside a package, of which only its place is known. `offset` needs no
+    /// alignment. What [`Self::map`] says of the file holds here too.
+    ///
+    /// # Errors
+    /// [`std::io::ErrorKind::UnexpectedEof`] where the part leaves the file; otherwise what the system says.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn map_part(file: &std::fs::File, offset: u64, len: u64) -> std::io::Result<Self> {
+        use std::io::ErrorKind::{OutOfMemory, UnexpectedEof};
+        // Mapped pages beyond the end of a file fault when they are read.
+        if offset.checked_add(len).is_none_or(|end| file.metadata().is_ok_and(|meta| end > meta.len())) {
+            return Err(UnexpectedEof.into());
+        }
+        let len = usize::try_from(len).map_err(|_| OutOfMemory)?;
+        if len == 0 {
+            return Ok(Self::from(Vec::new()));
+        }
+        // SAFETY: as in `map`.
+        #[allow(unsafe_code)]
+        let map = unsafe { memmap2::MmapOptions::new().offset(offset).len(len).map(file)? };
+        Ok(Self { owner: Owner::Mapped(Arc::new(map)), range: 0..len })
+    }
+
     /// The view of `range`, relative to this view, or `None` where it lies outside.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         if range.start > range.end || range.end > self.range.len() {
@@ -115,5 +137,22 @@ mod tests {
         let bytes = Bytes::map(&file).unwrap();
         assert!(bytes.is_mapped());
         assert_eq!(&*bytes, b"zen");
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    #[test]
+    fn a_part_may_lie_anywhere_in_its_file_and_not_outside() {
+        let mut file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..20_000u32).map(|i| i as u8).collect();
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+        for (offset, len) in [(0, 20_000), (1, 19_999), (4097, 5000), (19_999, 1), (20_000, 0)] {
+            let part = Bytes::map_part(&file, offset as u64, len as u64).unwrap();
+            assert_eq!(*part, bytes[offset..offset + len]);
+            assert_eq!(part.is_mapped(), len > 0);
+        }
+        for (offset, len) in [(1, 20_000), (20_000, 1), (u64::MAX, 1), (1, u64::MAX)] {
+            let error = Bytes::map_part(&file, offset, len).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+        }
     }
 }

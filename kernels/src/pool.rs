@@ -11,7 +11,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone, Default)]
 pub struct Pool {
     #[cfg(feature = "threads")]
-    threads: Option<std::sync::Arc<rayon::ThreadPool>>,
+    threads: Option<std::sync::Arc<Threads>>,
+}
+
+/// What the clones of a pool share.
+#[cfg(feature = "threads")]
+struct Threads {
+    pool: rayon::ThreadPool,
+    /// Threads that may run a loop at once, the caller's counted.
+    limit: AtomicUsize,
+}
+
+#[cfg(feature = "threads")]
+impl From<rayon::ThreadPool> for Threads {
+    fn from(pool: rayon::ThreadPool) -> Self {
+        Self { pool, limit: AtomicUsize::new(usize::MAX) }
+    }
 }
 
 impl Pool {
@@ -32,7 +47,7 @@ impl Pool {
                 .num_threads(threads - 1)
                 .thread_name(|i| format!("zen-edge-{}", i + 1))
                 .build();
-            return Self { threads: pool.ok().map(std::sync::Arc::new) };
+            return Self { threads: pool.ok().map(|pool| std::sync::Arc::new(pool.into())) };
         }
         let _ = threads;
         Self::single()
@@ -46,10 +61,21 @@ impl Pool {
     /// How many threads run a loop.
     pub fn threads(&self) -> usize {
         #[cfg(feature = "threads")]
-        if let Some(pool) = &self.threads {
-            return pool.current_num_threads() + 1;
+        if let Some(threads) = &self.threads {
+            let limit = threads.limit.load(Ordering::Relaxed);
+            return (threads.pool.current_num_threads() + 1).min(limit).max(1);
         }
         1
+    }
+
+    /// Lets at most `threads` threads run a loop from now on, of this pool and of its clones; the others sleep. A hot device
+    /// wants fewer, and the same again when it has cooled. Results stay the same.
+    pub fn limit(&self, threads: usize) {
+        #[cfg(feature = "threads")]
+        if let Some(shared) = &self.threads {
+            shared.limit.store(threads.max(1), Ordering::Relaxed);
+        }
+        let _ = threads;
     }
 
     /// Calls `body(i)` for every `i` in `0..n`, each once, in no given order.
@@ -58,9 +84,11 @@ impl Pool {
     /// Where `body` panics.
     pub fn run(&self, n: usize, body: &(dyn Fn(usize) + Sync)) {
         #[cfg(feature = "threads")]
-        if let Some(pool) = &self.threads
+        if let Some(threads) = &self.threads
             && n > 1
+            && self.threads() > 1
         {
+            let helpers = self.threads() - 1;
             let next = AtomicUsize::new(0);
             let worker = || {
                 loop {
@@ -71,8 +99,8 @@ impl Pool {
                     body(i);
                 }
             };
-            pool.in_place_scope(|scope| {
-                for _ in 0..pool.current_num_threads().min(n - 1) {
+            threads.pool.in_place_scope(|scope| {
+                for _ in 0..helpers.min(n - 1) {
                     scope.spawn(|_| worker());
                 }
                 worker();
@@ -89,7 +117,7 @@ impl Pool {
 #[cfg(feature = "threads")]
 impl From<rayon::ThreadPool> for Pool {
     fn from(threads: rayon::ThreadPool) -> Self {
-        Self { threads: Some(std::sync::Arc::new(threads)) }
+        Self { threads: Some(std::sync::Arc::new(threads.into())) }
     }
 }
 
@@ -154,6 +182,24 @@ mod tests {
                     "{threads} threads, {n} iterations"
                 );
             }
+        }
+    }
+
+    #[cfg(feature = "threads")]
+    #[test]
+    fn a_limit_holds_for_clones_and_can_be_lifted() {
+        let pool = Pool::new(4);
+        let clone = pool.clone();
+        for (limit, expected) in [(2, 2), (0, 1), (9, 4), (1, 1), (4, 4)] {
+            pool.limit(limit);
+            assert_eq!(clone.threads(), expected);
+            let (at_once, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            clone.run(200, &|_| {
+                most.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::yield_now();
+                at_once.fetch_sub(1, Ordering::SeqCst);
+            });
+            assert!(most.into_inner() <= expected);
         }
     }
 

@@ -1,6 +1,7 @@
 //! `cargo xtask …`: every chore that needs more than cargo.
 
 mod elsewhere;
+mod mobile;
 mod peers;
 mod run;
 mod sbom;
@@ -32,6 +33,16 @@ enum Chore {
     Sbom(sbom::Args),
     /// The engine for browsers in its four builds, and the npm package around them.
     Wasm(wasm::Args),
+    /// Swift, Kotlin and Python over the library that apps call.
+    Bindings(mobile::BindingsArgs),
+    /// The scenario that every language runs, in each that this machine has.
+    Scenario(mobile::ScenarioArgs),
+    /// The Python package, for this machine.
+    Wheel,
+    /// The Kotlin library for Android: libraries, bindings, default pack, and the AAR where Gradle is there.
+    Aar(mobile::PackageArgs),
+    /// The Swift package: an XCFramework of the static libraries, bindings and default pack.
+    Xcframework(mobile::PackageArgs),
 }
 
 fn main() -> ExitCode {
@@ -44,6 +55,11 @@ fn main() -> ExitCode {
         Chore::Deny => supply::deny(),
         Chore::Sbom(args) => sbom::run(&args),
         Chore::Wasm(args) => wasm::run(&args),
+        Chore::Bindings(args) => mobile::bindings(&args),
+        Chore::Scenario(args) => mobile::run_scenario(&args),
+        Chore::Wheel => mobile::wheel(),
+        Chore::Aar(args) => mobile::aar(&args),
+        Chore::Xcframework(args) => mobile::xcframework(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -120,6 +120,14 @@ pub fn run(args: &Args) -> Result<(), String> {
             });
         }
     }
+    for step in &crate::mobile::STEPS {
+        if wanted(step.name) && (args.thorough || args.only.is_some() || !step.thorough) {
+            session.step(step.name, |session| match step.run()? {
+                Some(why) => session.skip(step.name, &why),
+                None => Ok(()),
+            });
+        }
+    }
     if session.done.is_empty() {
         return Err("no step has that word in its name".into());
     }

@@ -95,6 +95,7 @@ impl fmt::Display for Reason {
             Self::Deadline { estimate_ms: None, deadline_ms } => {
                 write!(f, "no speed is measured yet that could promise the deadline of {deadline_ms:.0} ms")
             }
+            Self::TooHot => f.write_str("the device is too hot to ask the heads"),
             Self::Failed => f.write_str("the engine failed on this prompt"),
         }
     }

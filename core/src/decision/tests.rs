@@ -308,6 +308,7 @@ fn h7_h11_source_scores_and_reasons_are_always_there() {
         (Absent::EmptyInput, "empty"),
         (Absent::Deadline { estimate_ms: Some(80.0), deadline_ms: 20.0 }, "80 ms"),
         (Absent::Deadline { estimate_ms: None, deadline_ms: 20.0 }, "20 ms"),
+        (Absent::TooHot, "too hot"),
         (Absent::Failed, "failed"),
     ] {
         let evidence = Evidence { heads: Err(absent), ..by_rules(Task::Code) };

@@ -112,6 +112,8 @@ pub enum Absent {
         /// When it had to be.
         deadline_ms: f64,
     },
+    /// The device is too hot for the backbone.
+    TooHot,
     /// The engine gave an error, or logits that are of no use.
     Failed,
 }
@@ -335,6 +337,8 @@ pub enum Reason {
         /// When it had to be.
         deadline_ms: f64,
     },
+    /// The device is too hot for the backbone.
+    TooHot,
     /// The engine gave an error, or logits that are of no use.
     Failed,
 }
@@ -352,6 +356,7 @@ impl Reason {
             Self::NotLoaded => "not_loaded",
             Self::EmptyInput => "empty_input",
             Self::Deadline { .. } => "deadline",
+            Self::TooHot => "too_hot",
             Self::Failed => "failed",
         }
     }
@@ -364,6 +369,7 @@ impl From<Absent> for Reason {
             Absent::NotLoaded => Self::NotLoaded,
             Absent::EmptyInput => Self::EmptyInput,
             Absent::Deadline { estimate_ms, deadline_ms } => Self::Deadline { estimate_ms, deadline_ms },
+            Absent::TooHot => Self::TooHot,
             Absent::Failed => Self::Failed,
         }
     }

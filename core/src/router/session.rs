@@ -24,6 +24,11 @@ impl Session {
         Self { router, latest: Mutex::default(), context }
     }
 
+    /// Whether it answers by this very router.
+    pub fn belongs_to(&self, router: &Arc<Router>) -> bool {
+        Arc::ptr_eq(&self.router, router)
+    }
+
     /// The text as it is now. An update that is still at work on another thread ends between two layers, with
     /// [`BackboneError::Cancelled`]; so does this one when a newer comes.
     ///
