@@ -2,7 +2,7 @@ import { glue, type Engine, type Glue, type Hash, type Job, type Typing } from "
 import { ZenEdgeError, plain } from "./errors.js";
 import type { OpenFile } from "./files.js";
 import type { Reply, Request, SentFile, SentLoad } from "./protocol.js";
-import type { About, BenchProgress, BenchRecord, Build, Embedding, Outcome, Progress, RouteOptions, Stats } from "./types.js";
+import type { About, BenchProgress, BenchRecord, Build, Choice, Embedding, Generated, Outcome, Progress, RouteOptions, Stats } from "./types.js";
 
 /** What a worker can do beside computing: a browser's and Node's differ. */
 export interface Platform {
@@ -148,6 +148,10 @@ export class Host {
       }
       case "bench":
         return this.bench(args[0], args[1] as Record<string, unknown>, signal, id);
+      case "generate":
+        return this.generate(JSON.stringify(args[0]), signal, id);
+      case "choose":
+        return JSON.parse(this.ready.choose(JSON.stringify(args[0]))) as Choice[];
       case "warmUp":
         return this.ready.warm_up();
       case "observe":
@@ -229,6 +233,23 @@ export class Host {
     const { name, sha256 } = this.model ?? {};
     const model = { model: name?.split("/").pop(), sha256 };
     return JSON.parse(bench.finish(JSON.stringify({ ...model, ...about }))) as BenchRecord;
+  }
+
+  /** Generates in slices, and sends what has come in between. Ended from the page, what there is of it is the answer. */
+  private async generate(ask: string, signal: AbortSignal, id: number): Promise<Generated> {
+    const generation = this.ready.begin_text(ask);
+    try {
+      for (let ended = false; !ended && !signal.aborted; ) {
+        ended = generation.step(SLICE);
+        const text = generation.fresh();
+        if (text !== "") this.platform.post({ type: "text", id, text });
+        if (!ended) await this.platform.turn();
+      }
+    } catch (error) {
+      generation.free();
+      throw error;
+    }
+    return JSON.parse(generation.finish()) as Generated;
   }
 
   private async embed(prompt: string, request: string, signal: AbortSignal): Promise<Embedding> {
