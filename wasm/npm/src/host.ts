@@ -64,6 +64,7 @@ export class Host {
   private queue: Promise<unknown> = Promise.resolve();
   private readonly aborts = new Map<number, AbortController>();
   private readonly sessions = new Map<number, { typing: Typing; latest: AbortController | null }>();
+  private readonly texts = new Set<AbortController>();
   private learning: { name: string; timer: ReturnType<typeof setTimeout> | null } | null = null;
 
   constructor(private readonly platform: Platform) {}
@@ -82,6 +83,9 @@ export class Host {
     const abort = new AbortController();
     this.aborts.set(id, abort);
     if (method === "update") this.supersede(args[0] as number, abort);
+    if (method === "generate") this.texts.add(abort);
+    // A text may take minutes: closing does not wait for it.
+    if (method === "close") for (const text of this.texts) text.abort("closed");
     const run = async () => {
       try {
         if (this.dead) throw this.dead;
@@ -95,6 +99,7 @@ export class Host {
         this.platform.post({ type: "failed", id, error: told });
       } finally {
         this.aborts.delete(id);
+        this.texts.delete(abort);
       }
     };
     this.queue = this.queue.then(run);
@@ -109,6 +114,7 @@ export class Host {
   }
 
   private gone(signal: AbortSignal): ZenEdgeError {
+    if (signal.reason === "closed") return new ZenEdgeError("closed", "the router is closed");
     return signal.reason === "superseded"
       ? new ZenEdgeError("superseded", "a newer text has come")
       : new ZenEdgeError("aborted", "the work was aborted");
@@ -245,6 +251,7 @@ export class Host {
         if (text !== "") this.platform.post({ type: "text", id, text });
         if (!ended) await this.platform.turn();
       }
+      if (signal.reason === "closed") throw this.gone(signal);
     } catch (error) {
       generation.free();
       throw error;

@@ -418,7 +418,7 @@ export class Router {
     await this.link.call("trim");
   }
 
-  /** Saves what was learned and ends the worker; its memory is free again. */
+  /** Saves what was learned and ends the worker; its memory is free again. Texts on their way end with the code `closed`. */
   async close(): Promise<void> {
     const closed = new ZenEdgeError("closed", "the router is closed");
     try {
