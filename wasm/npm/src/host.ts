@@ -253,7 +253,8 @@ export class Host {
       }
       if (signal.reason === "closed") throw this.gone(signal);
     } catch (error) {
-      generation.free();
+      // After a trap the module is of no more use, and to free something in it would hide why.
+      if (!(error instanceof WebAssembly.RuntimeError)) generation.free();
       throw error;
     }
     return JSON.parse(generation.finish()) as Generated;
