@@ -2,6 +2,7 @@
 
 use wasm_bindgen::JsValue;
 use zen_edge_core::backbone::BackboneError;
+use zen_edge_core::generate::GenerateError;
 use zen_edge_core::gguf::GgufError;
 use zen_edge_core::pack::LoadError;
 
@@ -11,14 +12,18 @@ pub enum Code {
     Aborted,
     BadRequest,
     Catalog,
+    ChatTemplate,
     Config,
     Heads,
     Io,
+    Messages,
     ModelDamaged,
     ModelUnsupported,
+    NoChatTemplate,
     NoTokens,
     OutOfMemory,
     Policy,
+    PromptTooLong,
     Tokenizer,
     UnknownModel,
     UnknownOutcome,
@@ -30,14 +35,18 @@ impl Code {
             Self::Aborted => "aborted",
             Self::BadRequest => "bad_request",
             Self::Catalog => "catalog",
+            Self::ChatTemplate => "chat_template",
             Self::Config => "config",
             Self::Heads => "heads",
             Self::Io => "io",
+            Self::Messages => "messages",
             Self::ModelDamaged => "model_damaged",
             Self::ModelUnsupported => "model_unsupported",
+            Self::NoChatTemplate => "no_chat_template",
             Self::NoTokens => "no_tokens",
             Self::OutOfMemory => "out_of_memory",
             Self::Policy => "policy",
+            Self::PromptTooLong => "prompt_too_long",
             Self::Tokenizer => "tokenizer",
             Self::UnknownModel => "unknown_model",
             Self::UnknownOutcome => "unknown_outcome",
@@ -79,6 +88,21 @@ pub fn backbone(error: &BackboneError) -> JsValue {
         | BackboneError::Impossible { .. }
         | BackboneError::Isa(_) => Code::ModelUnsupported,
         _ => Code::ModelDamaged,
+    };
+    fail(code, &error.to_string())
+}
+
+/// Why no text is generated, or no option chosen.
+pub fn generate(error: &GenerateError) -> JsValue {
+    let code = match error {
+        GenerateError::Backbone(error) => return backbone(error),
+        GenerateError::Tokenizer(_) => Code::Tokenizer,
+        GenerateError::PromptTooLong { .. } => Code::PromptTooLong,
+        GenerateError::NoTemplate => Code::NoChatTemplate,
+        GenerateError::Template { .. } => Code::ChatTemplate,
+        GenerateError::Messages { .. } => Code::Messages,
+        // Options that cannot be.
+        _ => Code::BadRequest,
     };
     fail(code, &error.to_string())
 }

@@ -10,6 +10,7 @@
 mod bench;
 mod error;
 mod file;
+mod generate;
 mod job;
 #[cfg(feature = "threads")]
 mod pool;
@@ -17,14 +18,17 @@ mod pool;
 use bench::Benchmark;
 use error::{Code, fail};
 use file::{File, Stored};
+use generate::Generation;
 use job::{Ask, Job, Typing};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 use wasm_bindgen::prelude::*;
 use zen_edge_core::bandit::{BanditOptions, OutcomeId};
 use zen_edge_core::catalog::CatalogReport;
+use zen_edge_core::generate::Generator;
 use zen_edge_core::pack::{Pack, Part};
 use zen_edge_core::router::{Calibration, Clock, Reward, Router, RouterOptions};
 
@@ -81,6 +85,18 @@ struct About<'a> {
 #[wasm_bindgen]
 pub struct Engine {
     router: Arc<Router>,
+    /// Its LM head is read at the first text, and kept.
+    generator: OnceCell<Generator>,
+}
+
+impl Engine {
+    fn generator(&self) -> Result<&Generator, JsValue> {
+        if let Some(generator) = self.generator.get() {
+            return Ok(generator);
+        }
+        let generator = self.router.generator().map_err(|error| error::generate(&error))?;
+        Ok(self.generator.get_or_init(|| generator))
+    }
 }
 
 #[wasm_bindgen]
@@ -125,7 +141,7 @@ impl Engine {
             ..RouterOptions::default()
         };
         let router = Router::load(&pack, &options).map_err(|error| error::load(&error))?;
-        Ok(Self { router: Arc::new(router) })
+        Ok(Self { router: Arc::new(router), generator: OnceCell::new() })
     }
 
     /// What was loaded, as JSON.
@@ -176,6 +192,16 @@ impl Engine {
     /// Begins to measure; `ask` is JSON.
     pub fn begin_bench(&self, ask: &str) -> Result<Benchmark, JsValue> {
         Benchmark::new(self.router.clone(), ask)
+    }
+
+    /// Begins to continue a text or a conversation; `ask` is JSON.
+    pub fn begin_text(&self, ask: &str) -> Result<Generation, JsValue> {
+        Generation::new(self.generator()?, ask)
+    }
+
+    /// How probable each of given texts is as what follows a prompt, in one call; both sides are JSON.
+    pub fn choose(&self, which: &str) -> Result<String, JsValue> {
+        generate::choose(self.generator()?, which)
     }
 
     /// Tells how an answer turned out; `reward` is JSON.

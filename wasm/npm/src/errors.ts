@@ -10,6 +10,10 @@
  * | `bad_request` | An option has a wrong name or type. |
  * | `unknown_model` | A limit names a model that the catalog does not have. |
  * | `unknown_outcome` | A reward for an answer that was never given, was rewarded already, or is too old; or no number. |
+ * | `prompt_too_long` | The prompt leaves no room in the model's context for an answer: shorten it. |
+ * | `no_chat_template` | The model has no chat template: give the whole prompt as a text in place of messages. |
+ * | `chat_template` | The model's chat template cannot be run: give the whole prompt as a text. |
+ * | `messages` | The model's chat template refuses these messages; the message says why (an unknown role, an order). |
  * | `no_tokens` | There is nothing to read in the prompt. |
  * | `network` | The file could not be fetched. What has come is kept, and the next load goes on from there. |
  * | `http` | The server refused the file. |
@@ -34,6 +38,10 @@ export type ErrorCode =
   | "bad_request"
   | "unknown_model"
   | "unknown_outcome"
+  | "prompt_too_long"
+  | "no_chat_template"
+  | "chat_template"
+  | "messages"
   | "no_tokens"
   | "network"
   | "http"

@@ -24,6 +24,12 @@ declare module "virtual:glue" {
     finish(about: string): string;
     free(): void;
   }
+  export interface Generation {
+    step(ms: number): boolean;
+    fresh(): string;
+    finish(): string;
+    free(): void;
+  }
   export interface Hash {
     update(bytes: Uint8Array): void;
     finish(): string;
@@ -36,6 +42,8 @@ declare module "virtual:glue" {
     typing(): Typing;
     warm_up(): void;
     begin_bench(ask: string): Benchmark;
+    begin_text(ask: string): Generation;
+    choose(which: string): string;
     observe(outcome: string, reward: string): void;
     stats(): string;
     user(user: string): string;

@@ -2,7 +2,7 @@ import { glue, type Engine, type Glue, type Hash, type Job, type Typing } from "
 import { ZenEdgeError, plain } from "./errors.js";
 import type { OpenFile } from "./files.js";
 import type { Reply, Request, SentFile, SentLoad } from "./protocol.js";
-import type { About, BenchProgress, BenchRecord, Build, Embedding, Outcome, Progress, RouteOptions, Stats } from "./types.js";
+import type { About, BenchProgress, BenchRecord, Build, Choice, Embedding, Generated, Outcome, Progress, RouteOptions, Stats } from "./types.js";
 
 /** What a worker can do beside computing: a browser's and Node's differ. */
 export interface Platform {
@@ -64,6 +64,7 @@ export class Host {
   private queue: Promise<unknown> = Promise.resolve();
   private readonly aborts = new Map<number, AbortController>();
   private readonly sessions = new Map<number, { typing: Typing; latest: AbortController | null }>();
+  private readonly texts = new Set<AbortController>();
   private learning: { name: string; timer: ReturnType<typeof setTimeout> | null } | null = null;
 
   constructor(private readonly platform: Platform) {}
@@ -82,6 +83,9 @@ export class Host {
     const abort = new AbortController();
     this.aborts.set(id, abort);
     if (method === "update") this.supersede(args[0] as number, abort);
+    if (method === "generate") this.texts.add(abort);
+    // A text may take minutes: closing does not wait for it.
+    if (method === "close") for (const text of this.texts) text.abort("closed");
     const run = async () => {
       try {
         if (this.dead) throw this.dead;
@@ -95,6 +99,7 @@ export class Host {
         this.platform.post({ type: "failed", id, error: told });
       } finally {
         this.aborts.delete(id);
+        this.texts.delete(abort);
       }
     };
     this.queue = this.queue.then(run);
@@ -109,6 +114,7 @@ export class Host {
   }
 
   private gone(signal: AbortSignal): ZenEdgeError {
+    if (signal.reason === "closed") return new ZenEdgeError("closed", "the router is closed");
     return signal.reason === "superseded"
       ? new ZenEdgeError("superseded", "a newer text has come")
       : new ZenEdgeError("aborted", "the work was aborted");
@@ -148,6 +154,10 @@ export class Host {
       }
       case "bench":
         return this.bench(args[0], args[1] as Record<string, unknown>, signal, id);
+      case "generate":
+        return this.generate(JSON.stringify(args[0]), signal, id);
+      case "choose":
+        return JSON.parse(this.ready.choose(JSON.stringify(args[0]))) as Choice[];
       case "warmUp":
         return this.ready.warm_up();
       case "observe":
@@ -229,6 +239,25 @@ export class Host {
     const { name, sha256 } = this.model ?? {};
     const model = { model: name?.split("/").pop(), sha256 };
     return JSON.parse(bench.finish(JSON.stringify({ ...model, ...about }))) as BenchRecord;
+  }
+
+  /** Generates in slices, and sends what has come in between. Ended from the page, what there is of it is the answer. */
+  private async generate(ask: string, signal: AbortSignal, id: number): Promise<Generated> {
+    const generation = this.ready.begin_text(ask);
+    try {
+      for (let ended = false; !ended && !signal.aborted; ) {
+        ended = generation.step(SLICE);
+        const text = generation.fresh();
+        if (text !== "") this.platform.post({ type: "text", id, text });
+        if (!ended) await this.platform.turn();
+      }
+      if (signal.reason === "closed") throw this.gone(signal);
+    } catch (error) {
+      // After a trap the module is of no more use, and to free something in it would hide why.
+      if (!(error instanceof WebAssembly.RuntimeError)) generation.free();
+      throw error;
+    }
+    return JSON.parse(generation.finish()) as Generated;
   }
 
   private async embed(prompt: string, request: string, signal: AbortSignal): Promise<Embedding> {

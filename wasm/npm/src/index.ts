@@ -4,7 +4,7 @@
  *
  * @packageDocumentation
  */
-export { Router, Session, storage } from "./router.js";
+export { Generation, Router, Session, storage } from "./router.js";
 export type { Storage } from "./router.js";
 export { ZenEdgeError, type ErrorCode } from "./errors.js";
 export type * from "./types.js";

@@ -37,6 +37,8 @@ export type Reply =
   | { type: "done"; id: number; value: unknown }
   | { type: "failed"; id: number; error: PlainError }
   | { type: "progress"; progress: Progress }
+  /** What has come of the text that the call with this id generates. */
+  | { type: "text"; id: number; text: string }
   /** Of the call with this id. */
   | { type: "bench-progress"; id: number; progress: BenchProgress }
   | { type: "thread-ready" };

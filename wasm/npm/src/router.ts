@@ -8,8 +8,13 @@ import type {
   BenchOptions,
   BenchProgress,
   BenchRecord,
+  ChatMessage,
+  Choice,
+  ChooseOptions,
   Embedding,
   FileSpec,
+  Generated,
+  GenerateOptions,
   LoadOptions,
   Outcome,
   Progress,
@@ -54,7 +59,7 @@ class Link {
   private last = 0;
   private readonly waiting = new Map<
     number,
-    { resolve(value: unknown): void; reject(error: unknown): void; progress: ((progress: BenchProgress) => void) | undefined }
+    { resolve(value: unknown): void; reject(error: unknown): void; heard: ((part: never) => void) | undefined }
   >();
   private over: ZenEdgeError | null = null;
   onProgress: ((progress: Progress) => void) | undefined;
@@ -69,7 +74,8 @@ class Link {
   private take(reply: Reply): void {
     if (reply.type === "progress") return this.onProgress?.(reply.progress);
     if (reply.type === "thread-ready") return;
-    if (reply.type === "bench-progress") return this.waiting.get(reply.id)?.progress?.(reply.progress);
+    if (reply.type === "bench-progress") return this.waiting.get(reply.id)?.heard?.(reply.progress as never);
+    if (reply.type === "text") return this.waiting.get(reply.id)?.heard?.(reply.text as never);
     const call = this.waiting.get(reply.id);
     this.waiting.delete(reply.id);
     if (reply.type === "done") return call?.resolve(reply.value);
@@ -79,13 +85,31 @@ class Link {
     if (code === "crashed") this.end(error);
   }
 
-  /** Calls a method of the worker. With a signal, the work ends where it fires, and the promise with it. */
-  call<T>(method: string, args: unknown[] = [], signal?: AbortSignal, progress?: (progress: BenchProgress) => void): Promise<T> {
+  /** The number of a call that is yet to be made. */
+  next(): number {
+    return ++this.last;
+  }
+
+  /** Ends the work of a call, and leaves it to the worker how that call is answered. */
+  stop(id: number): void {
+    if (this.waiting.has(id)) this.port.post({ type: "abort", id });
+  }
+
+  /**
+   * Calls a method of the worker. With a signal, the work ends where it fires, and the promise with it. What the worker
+   * tells before its answer goes to `heard`.
+   */
+  call<T, Part = BenchProgress>(
+    method: string,
+    args: unknown[] = [],
+    signal?: AbortSignal,
+    heard?: (part: Part) => void,
+    id = this.next(),
+  ): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.over) return reject(this.over);
       const stop = () => new ZenEdgeError("aborted", "aborted by its signal", { cause: signal?.reason });
       if (signal?.aborted) return reject(stop());
-      const id = ++this.last;
       const abort = () => {
         this.port.post({ type: "abort", id });
         this.waiting.delete(id);
@@ -95,7 +119,7 @@ class Link {
       this.waiting.set(id, {
         resolve: (value) => (done(), resolve(value as T)),
         reject: (error) => (done(), reject(error)),
-        progress,
+        heard,
       });
       signal?.addEventListener("abort", abort, { once: true });
       try {
@@ -140,6 +164,64 @@ export class Session {
   /** Forgets the text. */
   async close(): Promise<void> {
     await this.link.call("end", [this.id]);
+  }
+}
+
+/**
+ * A text on its way, piece by piece. Leaving the loop ends the work.
+ *
+ * ```js
+ * const generation = router.generate("The three rivers are");
+ * for await (const text of generation) console.log(text);
+ * const { tokens, endedBy } = await generation.result;
+ * ```
+ */
+export class Generation implements AsyncIterable<string> {
+  /**
+   * The whole text and its figures, when it has ended; it needs no loop. After leaving the loop it is what there was of the
+   * text, ended by `cancelled`. It fails as the loop does.
+   */
+  readonly result: Promise<Generated>;
+  private readonly pieces: string[] = [];
+  private over = false;
+  private wake = () => {};
+  private readonly id: number;
+
+  /** @internal */
+  constructor(
+    private readonly link: Link,
+    ask: Record<string, unknown>,
+    signal: AbortSignal | undefined,
+  ) {
+    this.id = link.next();
+    const heard = (text: string) => {
+      this.pieces.push(text);
+      this.wake();
+    };
+    this.result = link.call<Generated, string>("generate", [ask], signal, heard, this.id);
+    const end = () => {
+      this.over = true;
+      this.wake();
+    };
+    // Who loops hears of a failure there; `result` that nobody waits for is no unhandled one.
+    this.result.then(end, (error: ZenEdgeError) => {
+      if (error.code === "aborted") this.pieces.length = 0;
+      end();
+    });
+  }
+
+  /** The pieces, each once: whoever loops a second time gets what is left. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<string, void, undefined> {
+    try {
+      for (;;) {
+        const piece = this.pieces.shift();
+        if (piece !== undefined) yield piece;
+        else if (this.over) return void (await this.result);
+        else await new Promise<void>((wake) => (this.wake = wake));
+      }
+    } finally {
+      this.link.stop(this.id);
+    }
   }
 }
 
@@ -227,6 +309,38 @@ export class Router {
     return this.link.call("embed", [prompt, rest], signal);
   }
 
+  /**
+   * Continues a text, or answers a conversation by the model's chat template. The text comes piece by piece; with the same
+   * options it is that of `zen-edge generate`.
+   *
+   * ```js
+   * for await (const text of router.generate([{ role: "user", content: "Name three rivers." }])) console.log(text);
+   * ```
+   *
+   * Leaving the loop ends the work, and so does the signal, within some milliseconds. The first text of a router reads the
+   * model's LM head into memory, where it stays until {@link close}. Other calls wait for the end of the text.
+   *
+   * Control tokens that stand in a prompt or a message are control tokens for the model: take them out of what strangers wrote.
+   */
+  generate(prompt: string | ChatMessage[], options: GenerateOptions = {}): Generation {
+    const { signal, ...rest } = options;
+    const asked = typeof prompt === "string" ? { prompt } : { messages: prompt };
+    return new Generation(this.link, { ...rest, ...asked }, signal);
+  }
+
+  /**
+   * How probable each of `options` is as what follows `prompt`, in their order. They are compared as whole texts: one that
+   * another begins with ("A", "All") is never less probable than it, so end such ones alike ("A.", "All.").
+   *
+   * ```js
+   * const [yes, no] = await router.choose("Is the sky blue? Answer:", [" yes", " no"]);
+   * ```
+   */
+  choose(prompt: string, options: string[], how: ChooseOptions = {}): Promise<Choice[]> {
+    const { signal, ...rest } = how;
+    return this.link.call("choose", [{ ...rest, prompt, options }], signal);
+  }
+
   /** A text that is being typed. */
   async session(options: RouteOptions = {}): Promise<Session> {
     const id = ++this.sessions;
@@ -304,7 +418,7 @@ export class Router {
     await this.link.call("trim");
   }
 
-  /** Saves what was learned and ends the worker; its memory is free again. */
+  /** Saves what was learned and ends the worker; its memory is free again. Texts on their way end with the code `closed`. */
   async close(): Promise<void> {
     const closed = new ZenEdgeError("closed", "the router is closed");
     try {

@@ -416,6 +416,79 @@ export interface StoredFile {
   complete: boolean;
 }
 
+/** One message of a conversation. */
+export interface ChatMessage {
+  /** Who says it: what the model's chat template knows, most often these three. */
+  role: "system" | "user" | "assistant" | (string & {});
+  /** Its text. */
+  content: string;
+}
+
+/** How {@link Router.generate} continues a text. What is left out has a default; the default takes no chances. */
+export interface GenerateOptions {
+  /** Most tokens that are generated (256). */
+  maxTokens?: number;
+  /** 0 always takes the most probable token (the default); 1 samples as the model was trained. */
+  temperature?: number;
+  /** Sample from so many of the most probable tokens; 0 is off. */
+  topK?: number;
+  /** Sample from the fewest tokens that reach this probability together; 1 is off. */
+  topP?: number;
+  /** Sample from tokens of at least this share of the largest probability; 0 is off. */
+  minP?: number;
+  /** Makes tokens among the last 64 less probable; 1 is off. */
+  repetitionPenalty?: number;
+  /** What chance begins with, a whole number (0): the same seed gives the same text. */
+  seed?: number;
+  /** Texts that end the generation; they are no part of its text. */
+  stop?: string[];
+  /** How keys and values are kept: `f32` (the default), `f16` (half the memory) or `int8` (a quarter). */
+  kv?: "f32" | "f16" | "int8";
+  /** Ends it with the error `aborted`, also while the prompt is read. */
+  signal?: AbortSignal;
+}
+
+/** A generated text. */
+export interface Generated {
+  /** The text: all pieces together. */
+  text: string;
+  /** Tokens that were generated, with the one that ended the text. */
+  tokens: number;
+  /** Tokens of the prompt, with those of the chat template. */
+  promptTokens: number;
+  /**
+   * What ended it: the model, a stop text, `maxTokens`, the end of the model's context, or you by leaving the loop.
+   */
+  endedBy: "end_of_text" | "stop_string" | "length" | "context" | "cancelled";
+}
+
+/** How {@link Router.choose} compares. */
+export interface ChooseOptions {
+  /**
+   * A prompt of the same form without content ("N/A" in the place of the text): what an option has there is taken off, so
+   * that a frequent word does not win by being frequent.
+   */
+  contentFree?: string;
+  /** Compare by the mean over an option's tokens instead of the sum: for options of very different lengths. */
+  byToken?: boolean;
+  /** Gives up waiting. The worker still ends a comparison that it has begun. */
+  signal?: AbortSignal;
+}
+
+/** One option's share. */
+export interface Choice {
+  /** The option. */
+  option: string;
+  /** Its probability among the options; all of them sum to 1. */
+  probability: number;
+  /** The natural logarithm of the probability that the model continues the prompt with it, over its whole vocabulary. */
+  logLikelihood: number;
+  /** The same behind the content-free prompt, where one was given. */
+  contentFree?: number;
+  /** Its tokens. */
+  tokens: number;
+}
+
 /** What {@link Router.bench} measures. What is left out has a default. */
 export interface BenchOptions {
   /** Tokens of the prompts whose prefill is measured: 16, 64, 128 and 512. */

@@ -6,7 +6,7 @@ import * as path from "node:path";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
 import { ISOLATED, serve } from "./server.mjs";
-import { CONTEXT, LONG, PROMPTS, bare, built, dist, native } from "./support.mjs";
+import { CHOICES, CONTEXT, LONG, PROMPTS, TEXTS, bare, built, dist, native, nativeChoice, nativeText, sameChoices } from "./support.mjs";
 
 const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const ARGS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking"];
@@ -93,6 +93,75 @@ for (const build of built) {
     });
   });
 }
+
+for (const build of built) {
+  const threads = build.endsWith("threads") ? 2 : 1;
+  const isa = build.startsWith("relaxed") ? "relaxed-simd" : "simd128";
+  test(`${build}: a text comes in pieces and is the native program's, and options are as probable`, async (t) => {
+    const { tab } = await page(t, { isolated: threads > 1 });
+    const { texts, choices } = await tab.evaluate(
+      async ([load, texts, choices]) => {
+        const router = await zen.Router.load(load);
+        const out = { texts: [], choices: [] };
+        for (const { prompt, options } of texts) {
+          const generation = router.generate(prompt, options);
+          let pieces = "";
+          for await (const piece of generation) pieces += piece;
+          out.texts.push({ pieces, result: await generation.result });
+        }
+        for (const { prompt, options, how } of choices) out.choices.push(await router.choose(prompt, options, how));
+        await router.close();
+        return out;
+      },
+      [{ isa, threads }, TEXTS, CHOICES],
+    );
+    for (const [i, { prompt, options }] of TEXTS.entries()) {
+      assert.deepEqual(texts[i].result, nativeText(prompt, options));
+      assert.equal(texts[i].pieces, texts[i].result.text);
+    }
+    for (const [i, { prompt, options, how }] of CHOICES.entries()) {
+      const expected = nativeChoice(prompt, options, how);
+      assert.ok(sameChoices(choices[i], expected), JSON.stringify([choices[i], expected]));
+    }
+  });
+}
+
+test("a loop over a text that is left, and one that is aborted in the prompt, leave the worker to others", async (t) => {
+  const { tab } = await page(t);
+  const result = await tab.evaluate(async (long) => {
+    const router = await zen.Router.load();
+    const left = router.generate("The sea", { maxTokens: 4000 });
+    let text = "";
+    for await (const piece of left) {
+      text = piece;
+      break;
+    }
+    const ended = await left.result;
+    const start = performance.now();
+    await router.generate(long, { maxTokens: 1 }).result;
+    const whole = performance.now() - start;
+    const controller = new AbortController();
+    setTimeout(() => controller.abort(), whole / 10);
+    const heard = [];
+    const aborted = await attempt(async () => {
+      for await (const piece of router.generate(long, { signal: controller.signal })) heard.push(piece);
+    });
+    const from = performance.now();
+    const next = await router.route("and on");
+    const waited = performance.now() - from;
+    const dead = router.generate("The sea", { maxTokens: 4000 });
+    const loop = attempt(async () => {
+      for await (const _ of dead);
+    });
+    await router.close();
+    return { text, ended, whole, heard, aborted, next: next.tokens, waited, loop: (await loop).code };
+  }, LONG.repeat(4));
+  assert.equal(result.ended.endedBy, "cancelled");
+  assert.ok(result.text !== "" && result.ended.text.startsWith(result.text) && result.ended.tokens < 2000, JSON.stringify(result.ended));
+  assert.deepEqual([result.aborted.code, result.aborted.name, result.heard], ["aborted", "AbortError", []]);
+  assert.ok(result.next > 0 && result.waited < result.whole / 2, JSON.stringify([result.waited, result.whole]));
+  assert.equal(result.loop, "closed");
+});
 
 test("e5_i17_without_isolation_one_thread_runs_and_says_what_headers_would_give", async (t) => {
   const { tab } = await page(t);

@@ -4,7 +4,21 @@ import * as fs from "node:fs";
 import * as path from "node:path";
 import { test } from "node:test";
 import { Router, ZenEdgeError, storage } from "../dist/node.js";
-import { CONTEXT, LONG, PROMPTS, bare, built, dist, native } from "./support.mjs";
+import {
+  CHOICES,
+  CONTEXT,
+  LONG,
+  PROMPTS,
+  TEXTS,
+  bare,
+  built,
+  chatModel,
+  dist,
+  native,
+  nativeChoice,
+  nativeText,
+  sameChoices,
+} from "./support.mjs";
 
 const wish = (build) => ({
   isa: build.startsWith("relaxed") ? "relaxed-simd" : "simd128",
@@ -152,4 +166,127 @@ test("a model from a path, from a file URL and from a blob are the same", async 
     await router.close();
   }
   assert.deepEqual(await storage.list(), []);
+});
+
+for (const build of built) {
+  test(`${build}: a text is the native program's, its pieces join to it, and options are as probable`, async () => {
+    const router = await Router.load(wish(build));
+    for (const { prompt, options } of TEXTS) {
+      const generation = router.generate(prompt, options);
+      const pieces = [];
+      for await (const piece of generation) pieces.push(piece);
+      const result = await generation.result;
+      assert.deepEqual(result, nativeText(prompt, options));
+      assert.equal(pieces.join(""), result.text);
+      assert.ok(pieces.every((piece) => piece !== ""));
+    }
+    for (const { prompt, options, how } of CHOICES) {
+      const found = await router.choose(prompt, options, how);
+      const expected = nativeChoice(prompt, options, how);
+      assert.ok(sameChoices(found, expected), JSON.stringify([found, expected]));
+    }
+    await router.close();
+  });
+}
+
+test("a conversation is answered by the model's chat template, and what it refuses has a code", async () => {
+  const template =
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+  const model = chatModel(template);
+  const router = await Router.load({ model, heads: path.join(dist, "pack"), threads: 1 });
+  const options = { maxTokens: 20, temperature: 1, seed: 3 };
+  const messages = [
+    { role: "system", content: "You are brief." },
+    { role: "user", content: "Name three rivers." },
+  ];
+  const answer = await router.generate(messages, options).result;
+  const more = ["--model", model, "--chat", "--system", messages[0].content];
+  assert.deepEqual(answer, nativeText(messages[1].content, options, more));
+  assert.ok(answer.promptTokens > nativeText(messages[1].content, { maxTokens: 0 }).promptTokens);
+  await assert.rejects(router.generate([{ role: "tool", content: "x" }]).result, { code: "messages", message: /no tools here/ });
+  await router.close();
+  const broken = await Router.load({ model: chatModel("{% for %}"), heads: path.join(dist, "pack"), threads: 1 });
+  await assert.rejects(broken.generate(messages).result, { code: "chat_template" });
+  assert.equal((await broken.generate("a", { maxTokens: 1 }).result).tokens, 1);
+  await broken.close();
+});
+
+test("an abort ends a text in its prompt and behind it, and a loop that is left ends it too", async () => {
+  const router = await Router.load({ threads: 1 });
+  const time = async (work) => {
+    const start = performance.now();
+    await work();
+    return performance.now() - start;
+  };
+  const prompt = LONG.repeat(4);
+  const whole = await time(() => router.generate(prompt, { maxTokens: 1 }).result);
+
+  const reading = new AbortController();
+  const early = router.generate(prompt, { signal: reading.signal });
+  let pieces = 0;
+  const loop = (async () => {
+    for await (const _ of early) pieces++;
+  })();
+  setTimeout(() => reading.abort(), whole / 10);
+  await assert.rejects(loop, { code: "aborted", name: "AbortError" });
+  await assert.rejects(early.result, { code: "aborted" });
+  assert.equal(pieces, 0);
+  const next = await time(() => router.route("hello"));
+  assert.ok(next < whole / 2, `${next} ms behind an abort; the whole prompt takes ${whole}`);
+
+  // As many tokens as the context has room for, and one of them heard.
+  const most = 4000;
+  const some = await time(() => router.generate("The sea", { maxTokens: 200 }).result);
+  const writing = new AbortController();
+  const late = router.generate("The sea", { maxTokens: most, signal: writing.signal });
+  await assert.rejects(
+    async () => {
+      for await (const _ of late) {
+        pieces++;
+        writing.abort();
+      }
+    },
+    { code: "aborted" },
+  );
+  assert.equal(pieces, 1);
+  await assert.rejects(late.result, { code: "aborted" });
+  const then = await time(() => router.route("and on"));
+  assert.ok(then < some, `${then} ms behind an abort; 200 tokens take ${some}, and ${most} were to come`);
+
+  const left = router.generate("The sea", { maxTokens: most });
+  let text = "";
+  for await (const piece of left) {
+    text += piece;
+    if (text.length > 10) break;
+  }
+  const { endedBy, tokens, text: all } = await left.result;
+  assert.equal(endedBy, "cancelled");
+  assert.ok(tokens > 0 && tokens < most / 2, `${tokens}`);
+  assert.ok(all.startsWith(text), all);
+  // What was ended before it began, and what nobody listens to, trouble no one.
+  await assert.rejects(router.generate("x", { signal: AbortSignal.abort() }).result, { code: "aborted" });
+  router.generate("x", { maxTokens: -1 });
+  assert.ok((await router.route("still there")).tokens > 0);
+  await router.close();
+  await assert.rejects(router.generate("x").result, { code: "closed" });
+});
+
+test("what cannot be generated or compared has a code", async () => {
+  const router = await Router.load({ threads: 1 });
+  const text = async (prompt, options) => {
+    for await (const _ of router.generate(prompt, options));
+  };
+  await assert.rejects(text([{ role: "user", content: "hi" }]), { code: "no_chat_template" });
+  await assert.rejects(text(""), { code: "no_tokens" });
+  await assert.rejects(text(LONG.repeat(8)), { code: "prompt_too_long" });
+  for (const options of [{ maxtokens: 1 }, { temperature: -1 }, { topP: 0 }, { seed: 0.5 }, { kv: "f8" }, { stop: "x" }, { stop: [() => {}] }]) {
+    await assert.rejects(text("hi", options), { code: "bad_request" }, Object.keys(options).join());
+  }
+  await assert.rejects(text(undefined), { code: "bad_request" });
+  for (const options of [[], ["", " a"], [" a", " a"], " a"]) {
+    await assert.rejects(router.choose("hi", options), { code: "bad_request" }, JSON.stringify(options));
+  }
+  await assert.rejects(router.choose("hi", [" a"], { byTokens: true }), { code: "bad_request" });
+  await assert.rejects(router.choose("hi", [" a", " b"], { signal: AbortSignal.abort() }), { code: "aborted" });
+  await router.close();
 });
