@@ -34,7 +34,7 @@ mod tag;
 mod types;
 
 pub use deadline::{Speed, check_deadline};
-pub use tag::{TagUse, decide_by_tag, tag_levels, taggable};
+pub use tag::{TagUse, Tags, decide_by_tag, tag_levels, taggable};
 pub use types::{
     Absent, Binding, Candidate, Confidence, Context, Decision, Evidence, Learned, Limits, MemorySnapshot,
     Power, Provider, Reason, Require, Route, Source, Thermal, WhyNot,

@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn log_sum_exp_is_the_formula_and_the_same_on_every_instruction_set() {
-        let mut random = crate::testing::Random::new(3);
+        let mut random = Random::new(3);
         for n in [1, 7, 8, 9, 1000, 151_936] {
             let x: Vec<f32> = (0..n).map(|_| 20.0 * random.unit()).collect();
             let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);

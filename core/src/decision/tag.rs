@@ -40,26 +40,36 @@ fn candidate<'a>(decision: &'a Decision, id: &str) -> Option<&'a Candidate> {
     decision.candidates.iter().find(|candidate| candidate.model == id)
 }
 
-/// Decides again, by the tag's probabilities: `tags[i]` belongs to the model at `allowed[i]` of the catalog. The level is
-/// that of the model; who has asked for the tag's puts it in its place.
+/// What the backbone's tag says.
+#[derive(Clone, Copy, Debug)]
+pub struct Tags<'a> {
+    /// Who decides.
+    pub how: TagUse,
+    /// The models that a tag may name, as [`taggable`] gave them.
+    pub allowed: &'a [usize],
+    /// The probability of each.
+    pub probabilities: &'a [f64],
+}
+
+/// Decides again, by the tag's probabilities. The level is that of the model; who has asked for the tag's puts it in its place.
 ///
 /// Where no model is allowed the decision stays as it was.
 #[must_use]
 pub fn decide_by_tag(
     mut decision: Decision,
-    how: TagUse,
-    (allowed, tags): (&[usize], &[f64]),
+    tags: Tags<'_>,
     evidence: &Evidence,
     catalog: &Catalog,
     policy: &Policy,
     limits: &Limits,
     context: &Context,
 ) -> Decision {
+    let Tags { how, allowed, probabilities } = tags;
     let cards = catalog.cards();
     let situation = Situation::new(evidence, catalog, policy, limits, context);
     let (lambda, mu) = (weight(limits.lambda, LAMBDA), weight(limits.mu, MU));
     let mut best: Option<(f64, usize, f64)> = None;
-    for (&i, &tag) in allowed.iter().zip(tags) {
+    for (&i, &tag) in allowed.iter().zip(probabilities) {
         let Some(candidate) = decision.candidates.iter_mut().find(|c| c.model == cards[i].id) else {
             continue;
         };

@@ -697,7 +697,7 @@ fn objective(decision: &Decision) -> (i32, f64) {
         (Route::NoFit, _) => (0, 0.0),
         (_, Source::Fallback) => (1, score),
         (_, Source::Rules) => (2, score),
-        (_, Source::Learned) => (3, score),
+        (_, Source::Learned | Source::Tag | Source::Both) => (3, score),
     }
 }
 

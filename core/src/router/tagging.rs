@@ -1,7 +1,7 @@
 //! Routing with the backbone's own tag beside the heads or in their place.
 
 use super::{Manner, Outcome, Place, Request, Router};
-use crate::decision::{Evidence, TagUse, decide_by_tag, tag_levels, taggable};
+use crate::decision::{Evidence, TagUse, Tags, decide_by_tag, tag_levels, taggable};
 use crate::generate::{ChooseOptions, GenerateError, Generator, TagFrame};
 use crate::rules::{self, RuleSet};
 
@@ -50,7 +50,10 @@ impl Router {
             heads: Err(crate::decision::Absent::RulesOnly),
         };
         let decision = outcome.decision;
-        let (limits, context) = (&request.limits, &request.context);
+        let (lambda, mu) = (self.config.lambda_cost, self.config.mu_latency);
+        let mut limits = request.limits.clone();
+        (limits.lambda, limits.mu) = (limits.lambda.or(lambda), limits.mu.or(mu));
+        let (limits, context) = (&limits, &request.context);
         let allowed = taggable(&decision, &evidence, &self.catalog, &self.policy, limits, context);
         if allowed.is_empty() || prompt.trim().is_empty() {
             self.counts.decided(&decision);
@@ -62,9 +65,9 @@ impl Router {
         let cards = self.catalog.cards();
         let ids: Vec<&str> = allowed.iter().map(|i| cards[*i].id.as_str()).collect();
         let shares = generator.tag_models(&framed, &ids, &tag.choose)?;
-        let tags = (&*allowed, &*shares);
+        let tags = Tags { how: tag.how, allowed: &allowed, probabilities: &shares };
         let mut decision =
-            decide_by_tag(decision, tag.how, tags, &evidence, &self.catalog, &self.policy, limits, context);
+            decide_by_tag(decision, tags, &evidence, &self.catalog, &self.policy, limits, context);
         let levels = tag_levels(&decision.route, &self.catalog, limits);
         if let (Some(model), false) = (decision.model().map(str::to_owned), levels.is_empty()) {
             decision.level = generator.tag_level(&framed, &model, &levels, &tag.choose)?.0;

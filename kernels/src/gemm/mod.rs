@@ -29,6 +29,7 @@
 //! one thread: 107 ms beside 8.7 ms a token, from the record `prefill-llama-cpp`).
 
 mod activations;
+mod direct;
 pub(crate) mod dot;
 mod few;
 mod float;
@@ -199,6 +200,10 @@ fn matmul_by(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'_
         unsafe {
             let (w, tokens) = (job.w, job.tokens);
             let out = job.out.as_mut_ptr().add(row);
+            if tokens <= few && direct::knows(w.ty) {
+                direct::rows_product(isa, w, input.q, row, tokens, out);
+                return;
+            }
             with_format!(w.ty, F => if tokens <= few {
                     few::rows_product::<F>(isa, w, input.q, row, tokens, out);
                 } else {

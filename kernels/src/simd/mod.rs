@@ -137,6 +137,19 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn i_blend16(a: Self::I, b: Self::I) -> Self::I;
     /// In each lane, the dot product of its two signed 16-bit halves.
     unsafe fn i_dot16(a: Self::I, b: Self::I) -> Self::I;
+    /// Float bits as integers, unchanged.
+    unsafe fn i_from_bits(a: Self::F) -> Self::I;
+    /// Eight unsigned bytes, the lowest first.
+    unsafe fn i_from_u8(bytes: u64) -> Self::I;
+    /// Eight unsigned 16-bit words of memory.
+    unsafe fn i_from_u16(p: *const u8) -> Self::I;
+    /// The bits that both have.
+    unsafe fn i_and(a: Self::I, b: Self::I) -> Self::I;
+    /// Asks for the line of memory at `p`, which need not be valid.
+    #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        let _ = p;
+    }
     /// The products of 32 unsigned bytes (at most 63) of `w` and 32 signed bytes of `a` (never -128), summed to eight lanes:
     /// those of the first 16 bytes lie in the first four. Which of them a product goes to is not said.
     unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I;

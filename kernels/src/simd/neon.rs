@@ -175,6 +175,39 @@ macro_rules! neon_operations {
             unsafe { Self::i_quads_signed(w, a) }
         }
         #[inline(always)]
+        unsafe fn i_from_bits(a: Self::F) -> Self::I {
+            unsafe { [vreinterpretq_s32_f32(a[0]), vreinterpretq_s32_f32(a[1])] }
+        }
+        #[inline(always)]
+        unsafe fn i_from_u8(bytes: u64) -> Self::I {
+            unsafe {
+                let words = vmovl_u8(vcreate_u8(bytes));
+                [
+                    vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(words))),
+                    vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(words))),
+                ]
+            }
+        }
+        #[inline(always)]
+        unsafe fn i_from_u16(p: *const u8) -> Self::I {
+            unsafe {
+                let words = vreinterpretq_u16_u8(vld1q_u8(p));
+                [
+                    vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(words))),
+                    vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(words))),
+                ]
+            }
+        }
+        #[inline(always)]
+        unsafe fn i_and(a: Self::I, b: Self::I) -> Self::I {
+            unsafe { [vandq_s32(a[0], b[0]), vandq_s32(a[1], b[1])] }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(p: *const u8) {
+            // A hint: an address that is not valid is passed over.
+            unsafe { asm!("prfm pldl1keep, [{p}]", p = in(reg) p, options(nostack, preserves_flags, readonly)) }
+        }
+        #[inline(always)]
         unsafe fn i_halves(rows: [Self::I; LANES]) -> [Self::I; 2] {
             unsafe {
                 let four = |row: usize, half: usize| {

@@ -148,6 +148,25 @@ impl Simd for Portable {
         })
     }
     #[inline(always)]
+    unsafe fn i_from_bits(a: Self::F) -> Self::I {
+        map(a, |a| a.to_bits() as i32)
+    }
+    #[inline(always)]
+    unsafe fn i_from_u8(bytes: u64) -> Self::I {
+        map(bytes.to_le_bytes(), i32::from)
+    }
+    #[inline(always)]
+    unsafe fn i_from_u16(p: *const u8) -> Self::I {
+        // SAFETY: the caller gives 16 readable bytes.
+        map(unsafe { p.cast::<[[u8; 2]; LANES]>().read_unaligned() }, |word| {
+            i32::from(u16::from_le_bytes(word))
+        })
+    }
+    #[inline(always)]
+    unsafe fn i_and(a: Self::I, b: Self::I) -> Self::I {
+        zip(a, b, |a, b| a & b)
+    }
+    #[inline(always)]
     unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
         zip(w, a, |w, a| {
             let (w, a) = (w.to_le_bytes(), a.to_le_bytes());

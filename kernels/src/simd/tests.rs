@@ -43,6 +43,10 @@ impl Task for Operation {
                 "f_from_i" => float(S::f_from_i(a)),
                 "i_from_f" => int(S::i_from_f(x)),
                 "i_splat" => int(S::i_splat(self.a[0] as i32)),
+                "i_from_bits" => int(S::i_from_bits(x)),
+                "i_from_u8" => int(S::i_from_u8(u64::from(self.a[0]) | u64::from(self.b[0]) << 32)),
+                "i_from_u16" => int(S::i_from_u16(self.a.as_ptr().cast())),
+                "i_and" => int(S::i_and(a, b)),
                 "i_add" => int(S::i_add(a, b)),
                 "i_sub" => int(S::i_sub(a, b)),
                 "i_max" => int(S::i_max(a, b)),
@@ -89,7 +93,7 @@ impl Task for Operation {
     }
 }
 
-const OPERATIONS: [&str; 24] = [
+const OPERATIONS: [&str; 28] = [
     "f_splat",
     "f_add",
     "f_sub",
@@ -110,6 +114,10 @@ const OPERATIONS: [&str; 24] = [
     "i_blend16",
     "i_dot16",
     "i_store_low_bytes",
+    "i_from_bits",
+    "i_from_u8",
+    "i_from_u16",
+    "i_and",
     "i_quads",
     "i_quads_signed",
     "i_halves",

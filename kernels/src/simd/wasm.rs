@@ -184,6 +184,25 @@ macro_rules! simd128_operations {
             })
         }
         #[inline(always)]
+        unsafe fn i_from_bits(a: Self::F) -> Self::I {
+            a
+        }
+        #[inline(always)]
+        unsafe fn i_from_u8(bytes: u64) -> Self::I {
+            let words = i16x8_extend_low_u8x16(u64x2_splat(bytes));
+            [i32x4_extend_low_u16x8(words), i32x4_extend_high_u16x8(words)]
+        }
+        #[inline(always)]
+        unsafe fn i_from_u16(p: *const u8) -> Self::I {
+            // SAFETY: the caller gives 16 readable bytes.
+            let words = unsafe { v128_load(p.cast()) };
+            [i32x4_extend_low_u16x8(words), i32x4_extend_high_u16x8(words)]
+        }
+        #[inline(always)]
+        unsafe fn i_and(a: Self::I, b: Self::I) -> Self::I {
+            zip(a, b, |a, b| v128_and(a, b))
+        }
+        #[inline(always)]
         unsafe fn i_halves(rows: [Self::I; LANES]) -> [Self::I; 2] {
             let four = |row: usize, half: usize| {
                 let r = transpose([

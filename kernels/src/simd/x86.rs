@@ -117,6 +117,27 @@ macro_rules! avx2_operations {
             unsafe { _mm256_madd_epi16(a, b) }
         }
         #[inline(always)]
+        unsafe fn i_from_bits(a: Self::F) -> Self::I {
+            unsafe { _mm256_castps_si256(a) }
+        }
+        #[inline(always)]
+        unsafe fn i_from_u8(bytes: u64) -> Self::I {
+            unsafe { _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes as i64)) }
+        }
+        #[inline(always)]
+        unsafe fn i_from_u16(p: *const u8) -> Self::I {
+            unsafe { _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())) }
+        }
+        #[inline(always)]
+        unsafe fn i_and(a: Self::I, b: Self::I) -> Self::I {
+            unsafe { _mm256_and_si256(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(p: *const u8) {
+            // A hint: an address that is not valid is passed over.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        }
+        #[inline(always)]
         unsafe fn i_halves(r: [Self::I; LANES]) -> [Self::I; 2] {
             unsafe {
                 let four = |i: usize| {
