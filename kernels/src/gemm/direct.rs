@@ -243,9 +243,10 @@ impl<F: Super> Task for Rows<'_, F> {
                 let (mut d, mut dmin) = ([0u32; LANES], [0u32; LANES]);
                 for r in 0..LANES {
                     let block = rows[r].add(g * size);
-                    // The rows after these eight, as far as one superblock goes.
+                    // Two eights of rows ahead, as far as one superblock goes: of mapped pages the processor reads none
+                    // ahead by itself beyond 4 KiB. One eight ahead gave .9 of the speed, four .96, ten .9.
                     for line in (0..size).step_by(64) {
-                        S::prefetch(block.wrapping_add(LANES * row_bytes + line));
+                        S::prefetch(block.wrapping_add(2 * LANES * row_bytes + line));
                     }
                     (products[r], mins[r]) = F::products::<S>(block, &eight);
                     let half =

@@ -1,7 +1,8 @@
-//! Speed of prefill: `cargo run --release -p zen-edge-core --example prefill -- MODEL.gguf [ISA] [THREADS] [TOKENS …]`.
+//! Speed of prefill and decode: `cargo run --release -p zen-edge-core --example speed -- MODEL.gguf [ISA] [THREADS]
+//! [TOKENS …]`.
 //!
-//! Prints, for each number of tokens, the median of several runs in tokens a second and in giga multiply-adds a second
-//! (those of the weights; attention comes on top). Figures of a shared machine are worth something only beside others of
+//! Prints, for each number of tokens, the median of several runs of prefill in tokens a second and in giga multiply-adds a
+//! second (those of the weights; attention comes on top); then the median of 48 decoded tokens, logits counted. Figures of a shared machine are worth something only beside others of
 //! the same run.
 
 use std::sync::Arc;
@@ -46,5 +47,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             times.len()
         );
     }
+    let head = backbone.head(&gguf)?;
+    let mut context = backbone.context();
+    let mut ids: Vec<u32> = (0..8).collect();
+    backbone.embed_in(&mut context, &ids, None)?;
+    let mut times: Vec<f64> = Vec::new();
+    for _ in 0..48 {
+        ids.push((ids.len() * 7919 % backbone.shape().vocab) as u32);
+        let start = Instant::now();
+        let hidden = backbone.embed_in(&mut context, &ids, None)?;
+        std::hint::black_box(backbone.logits(&head, &hidden));
+        times.push(start.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    let (speed, bytes) = (1.0 / times[times.len() / 2], backbone.weight_bytes() + head.bytes());
+    println!("decode: {speed:8.1} tok/s, {:6.1} GB/s of weights", speed * bytes as f64 / 1e9);
     Ok(())
 }
