@@ -25,8 +25,11 @@
 //! | `simd128` | WebAssembly | words that hold scale · (q − offset): `i32x4.dot_i16x8_s` | the same | 2 |
 //! | `relaxed-simd` | WebAssembly | `i16x8.relaxed_dot_i8x16_i7x16_s`, sums in 16 bits | words, as `simd128` | 2 |
 //!
-//! x86-64 and aarch64 are asked while the program runs; a WebAssembly module has what it was built with. The two VNNI
-//! paths were written on a machine without them: the suites hold them to the definition wherever the processor has them.
+//! x86-64 and aarch64 are asked while the program runs; a WebAssembly module has what it was built with. The suites
+//! hold every path to the definition wherever the processor has it.
+//!
+//! Products with one token (decode) go another way: K-quants straight from the file's bytes (`gemm::direct`), other formats row by
+//! row (`gemm::few`).
 //!
 //! What did not pay, with figures in `benches/records/kernels-wasm.md` and `kernels-aarch64.md`: loops that LLVM unrolls whole
 //! in WebAssembly (half the speed, by spills), `usdot` beside

@@ -24,7 +24,8 @@
 //!
 //! Weights stay as the file has them. A *panel* of 16 rows × 1,024 columns is unpacked into the first-level cache (bytes
 //! interleaved so that a lane belongs to a row; how exactly, and how they are multiplied, is the instruction set's) and multiplied with every token before the next is
-//! unpacked. Nothing is repacked at load and nothing is kept twice. The price is paid
+//! unpacked. Nothing is repacked at load and nothing is kept twice. One token has no panel to share: its products read the rows
+//! as they lie. The price is paid
 //! by short prompts: what a pass costs beside its tokens, unpacking above all, is worth about twelve of them (0.6B Q4_K_M, AVX2,
 //! one thread: 107 ms beside 8.7 ms a token, from the record `prefill-llama-cpp`).
 
