@@ -484,15 +484,7 @@ impl Router {
         tokens: Option<u64>,
         heads: Result<Learned<'_>, Absent>,
     ) -> Decision {
-        let asked = rules::Request {
-            text: prompt,
-            tokens,
-            has_media: request.has_media,
-            task: request.task,
-            modality: None,
-        };
-        let evidence =
-            Evidence { rules: rules::classify(RuleSet::Ours, &asked), has_media: request.has_media, heads };
+        let evidence = evidence(prompt, request, tokens, heads);
         decide(&evidence, &self.catalog, &self.policy, &request.limits, &request.context)
     }
 
@@ -663,6 +655,23 @@ impl Router {
             BackendInfo { device: "cpu", isa: self.backbone.isa().name(), threads: self.backbone.threads() };
         Reading { tokens, reused: 0, truncated: false, cached: false, backend, timings }
     }
+}
+
+/// What is known of a prompt: the rules' word and the heads'.
+fn evidence<'a>(
+    prompt: &str,
+    request: &Request<'_>,
+    tokens: Option<u64>,
+    heads: Result<Learned<'a>, Absent>,
+) -> Evidence<'a> {
+    let asked = rules::Request {
+        text: prompt,
+        tokens,
+        has_media: request.has_media,
+        task: request.task,
+        modality: None,
+    };
+    Evidence { rules: rules::classify(RuleSet::Ours, &asked), has_media: request.has_media, heads }
 }
 
 /// Whether the config's temperatures hold for the pack's backbone. The file is hashed only where it matters.

@@ -1,9 +1,8 @@
 //! Routing with the backbone's own tag beside the heads or in their place.
 
-use super::{Manner, Outcome, Place, Request, Router};
-use crate::decision::{Evidence, TagUse, Tags, decide_by_tag, tag_levels, taggable};
+use super::{Manner, Outcome, Place, Request, Router, evidence};
+use crate::decision::{Absent, TagUse, Tags, decide_by_tag, tag_levels, taggable};
 use crate::generate::{ChooseOptions, GenerateError, Generator, TagFrame};
-use crate::rules::{self, RuleSet};
 
 /// How a tag is asked for.
 #[derive(Clone, Debug)]
@@ -37,18 +36,7 @@ impl Router {
         outcome.id = None;
         let tokens = (!outcome.reading.truncated && outcome.reading.tokens > 0)
             .then_some(outcome.reading.tokens as u64);
-        let asked = rules::Request {
-            text: prompt,
-            tokens,
-            has_media: request.has_media,
-            task: request.task,
-            modality: None,
-        };
-        let evidence = Evidence {
-            rules: rules::classify(RuleSet::Ours, &asked),
-            has_media: request.has_media,
-            heads: Err(crate::decision::Absent::RulesOnly),
-        };
+        let evidence = evidence(prompt, request, tokens, Err(Absent::RulesOnly));
         let decision = outcome.decision;
         let (lambda, mu) = (self.config.lambda_cost, self.config.mu_latency);
         let mut limits = request.limits.clone();
