@@ -10,6 +10,7 @@ use zen_edge_core::bandit::{Arms, Bandit, BanditOptions};
 use zen_edge_core::catalog::Catalog;
 use zen_edge_core::config::RouterConfig;
 use zen_edge_core::decision::{Limits, Require};
+use zen_edge_core::generate::{ChatTemplate, Message, RouteTag};
 use zen_edge_core::gguf::{Gguf, testing::Builder};
 use zen_edge_core::heads::Heads;
 use zen_edge_core::inspect::inspect;
@@ -31,10 +32,16 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
     Target { name: "gguf", run: gguf, seeds: gguf_seeds },
     Target { name: "safetensors", run: safetensors, seeds: || vec![pack::HEADS.to_vec(), small_heads()] },
     Target { name: "heads", run: heads, seeds: || vec![small_heads()] },
+    Target {
+        name: "route_tag",
+        run: route_tag,
+        seeds: || vec![TAG.into(), TAG.replace("/>", "></route>").into()],
+    },
+    Target { name: "chat_template", run: chat_template, seeds: || vec![TEMPLATE.into()] },
     Target { name: "config", run: config, seeds: || vec![pack::CONFIG.to_vec(), SMALL_CONFIG.into()] },
     Target { name: "catalog", run: catalog, seeds: catalog_seeds },
     Target { name: "policy", run: policy, seeds: policy_seeds },
@@ -110,6 +117,24 @@ pub fn catalog(bytes: &[u8]) {
         assert!(card.cost_per_1k >= 0.0 && card.answer_ms(100).is_none_or(|ms| ms >= 0.0));
     }
     assert!(serde_json::to_string(&catalog.report(None)).is_ok());
+}
+
+/// A route tag: what is read is written back to the letter, so that nothing else was in the text.
+pub fn route_tag(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(tag) = text.parse::<RouteTag>() {
+        assert_eq!(tag.to_string(), text);
+    }
+}
+
+/// A chat template: it is refused, fails, or gives a text, in a bounded number of steps.
+pub fn chat_template(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let messages =
+        [Message::new("system", "Be brief."), Message::new("user", "Hi"), Message::new("assistant", "Hello")];
+    if let Ok(template) = ChatTemplate::parse(text) {
+        let _ = template.render(&messages, "<s>", "</s>", true);
+    }
 }
 
 /// `router_policy.yaml`.
@@ -288,6 +313,8 @@ fn gguf_seeds() -> Vec<Vec<u8>> {
     ["qwen3", "llama", "gemma3"].map(small_model).to_vec()
 }
 
+const TAG: &str = r#"<route model="gpt-5.5" level="balanced"/>"#;
+const TEMPLATE: &str = "{{ bos_token }}{% for message in messages %}{% if loop.first and message['role'] == 'system' %}{{ message['content'].strip() + '\\n' }}{% else %}{% set role = 'model' if message.role == 'assistant' else message.role %}<start>{{ role }}\n{{ message['content'] | trim }}<end>\n{% endif %}{% endfor %}{% if add_generation_prompt %}<start>model\n{% endif %}";
 const SMALL_CONFIG: &str = r#"{"base": "small", "tasks": ["code", "general"], "catalog": ["a", "b", "c"], "hidden_size": 8,
     "feature_dim": 4, "pooling": "last", "embd_normalize": -1, "max_chars": 100, "max_tokens": 10, "keep": "end",
     "trained": [true, true, false], "temperature": {"task": 1.5, "route": 0.5}, "min_confidence": 0.3}"#;
