@@ -10,11 +10,13 @@ pub(crate) struct Avx2;
 
 /// AVX2 with AVX-VNNI: `vpdpbusd` sums four products in 32 bits.
 #[derive(Clone, Copy)]
+#[cfg_attr(target_os = "android", expect(dead_code, reason = "not built there"))]
 pub(crate) struct AvxVnni;
 
 /// AVX-512 (F, BW, DQ, VL) with VNNI: the 16 rows of a panel are one `zmm` in the integer products; floats stay in `ymm`,
 /// whose eight lanes are those of every reduction.
 #[derive(Clone, Copy)]
+#[cfg_attr(target_os = "android", expect(dead_code, reason = "not built there"))]
 pub(crate) struct Avx512Vnni;
 
 /// What the three share: everything but the dot products.
