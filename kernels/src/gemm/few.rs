@@ -120,93 +120,74 @@ impl<const SIGNED: bool, const BLOCK_SUBS: usize> Task for Kernel<'_, SIGNED, BL
     #[inline(always)]
     #[allow(unsafe_code)]
     unsafe fn run<S: Simd>(self) {
-        let tokens = self.0.tokens;
         // SAFETY: the caller gives the instruction set; the pointers are valid as `rows_product` states.
         unsafe {
-            let mut first = 0;
-            while tokens - first >= 4 {
-                self.tile::<S, 4>(first);
-                first += 4;
-            }
-            if tokens - first >= 2 {
-                self.tile::<S, 2>(first);
-                first += 2;
-            }
-            if first < tokens {
-                self.tile::<S, 1>(first);
+            for token in 0..self.0.tokens {
+                self.token::<S>(token);
             }
         }
     }
 }
 
 impl<const SIGNED: bool, const BLOCK_SUBS: usize> Kernel<'_, SIGNED, BLOCK_SUBS> {
-    /// Eight rows × `T` tokens.
+    /// Eight rows × one token.
     ///
     /// # Safety
-    /// The processor has the instruction set of `S`; `out` has `rows` columns in the row of every token.
+    /// The processor has the instruction set of `S`; `out` has `rows` columns in the token's row.
     #[inline(always)]
     #[allow(unsafe_code)]
-    unsafe fn tile<S: Simd, const T: usize>(&self, first: usize) {
+    unsafe fn token<S: Simd>(&self, token: usize) {
         let Rows { groups, layout, x, start, out, out_stride, rows, .. } = self.0;
         let blocks = x.cols() / BLOCK;
         let Layout { group_blocks, offset_shift, min } = layout;
         let mut scales = [[0.0f32; LANES]; SUBS];
         let mut mins = [[0.0f32; LANES]; SUBS];
+        let mut copy = [0.0f32; LANES];
         // SAFETY: the activations hold `blocks` blocks of every token, a group its quants, scales and mins; partial rows of
         // `out` go through a copy.
         unsafe {
-            let mut acc = [S::f_splat(0.0); T];
+            let out = out.add(token * out_stride);
             if start > 0 {
-                for (t, acc) in acc.iter_mut().enumerate() {
-                    let out = out.add((first + t) * out_stride);
-                    let mut copy = [0.0f32; LANES];
-                    core::ptr::copy_nonoverlapping(out, copy.as_mut_ptr(), rows);
-                    *acc = S::f_load(copy.as_ptr());
-                }
+                core::ptr::copy_nonoverlapping(out, copy.as_mut_ptr(), rows);
             }
+            let mut acc = S::f_load(copy.as_ptr());
             for (g, groups) in groups.iter().enumerate() {
                 if group_blocks > 1 {
                     lanes::<S>(groups, group_blocks * BLOCK_SUBS, min, &mut scales, &mut mins);
                 }
-                let at = first * blocks + start + g * group_blocks;
-                let mut s = [S::f_splat(0.0); T];
+                let at = token * blocks + start + g * group_blocks;
+                let mut s = S::f_splat(0.0);
                 for b in 0..group_blocks {
-                    for (t, s) in s.iter_mut().enumerate() {
-                        let at = at + t * blocks + b;
-                        let a = S::i_load(x.q.as_ptr().add(at * BLOCK).cast());
-                        let mut dots = [S::i_splat(0); LANES];
-                        for r in 0..LANES {
-                            let w = S::i_load(groups[r].q.as_ptr().add(BLOCK * b));
-                            dots[r] = if SIGNED { S::i_quads_signed(w, a) } else { S::i_quads(w, a) };
-                        }
-                        let [low, high] = S::i_halves(dots);
-                        let sums = *x.sums.as_ptr().add(at);
-                        let shift = offset_shift.unwrap_or(0);
-                        let offset = |sum: i32| if offset_shift.is_some() { sum << shift } else { 0 };
-                        // |int| · |scale| < 2^24: products with a scale are exact, and so is the sum of two.
-                        let int = if BLOCK_SUBS == 1 {
-                            let sum = offset(half_sum(sums, 0) + half_sum(sums, 1));
-                            let int = S::f_from_i(S::i_sub(S::i_add(low, high), S::i_splat(sum)));
-                            if group_blocks > 1 { S::f_mul(int, S::f_load(scales[b].as_ptr())) } else { int }
-                        } else {
-                            let low = S::f_from_i(S::i_sub(low, S::i_splat(offset(half_sum(sums, 0)))));
-                            let high = S::f_from_i(S::i_sub(high, S::i_splat(offset(half_sum(sums, 1)))));
-                            S::f_add(
-                                S::f_mul(low, S::f_load(scales[2 * b].as_ptr())),
-                                S::f_mul(high, S::f_load(scales[2 * b + 1].as_ptr())),
-                            )
-                        };
-                        *s = S::f_add(*s, S::f_mul(int, S::f_splat(*x.scale.as_ptr().add(at))));
+                    let a = S::i_load(x.q.as_ptr().add((at + b) * BLOCK).cast());
+                    let mut dots = [S::i_splat(0); LANES];
+                    for r in 0..LANES {
+                        let w = S::i_load(groups[r].q.as_ptr().add(BLOCK * b));
+                        dots[r] = if SIGNED { S::i_quads_signed(w, a) } else { S::i_quads(w, a) };
                     }
+                    let [low, high] = S::i_halves(dots);
+                    let sums = *x.sums.as_ptr().add(at + b);
+                    let shift = offset_shift.unwrap_or(0);
+                    let offset = |sum: i32| if offset_shift.is_some() { sum << shift } else { 0 };
+                    // |int| · |scale| < 2^24: products with a scale are exact, and so is the sum of two.
+                    let int = if BLOCK_SUBS == 1 {
+                        let sum = offset(half_sum(sums, 0) + half_sum(sums, 1));
+                        let int = S::f_from_i(S::i_sub(S::i_add(low, high), S::i_splat(sum)));
+                        if group_blocks > 1 { S::f_mul(int, S::f_load(scales[b].as_ptr())) } else { int }
+                    } else {
+                        let low = S::f_from_i(S::i_sub(low, S::i_splat(offset(half_sum(sums, 0)))));
+                        let high = S::f_from_i(S::i_sub(high, S::i_splat(offset(half_sum(sums, 1)))));
+                        S::f_add(
+                            S::f_mul(low, S::f_load(scales[2 * b].as_ptr())),
+                            S::f_mul(high, S::f_load(scales[2 * b + 1].as_ptr())),
+                        )
+                    };
+                    s = S::f_add(s, S::f_mul(int, S::f_splat(*x.scale.as_ptr().add(at + b))));
                 }
                 let mut d = [0.0f32; LANES];
                 for r in 0..LANES {
                     d[r] = groups[r].d;
                 }
-                let d = S::f_load(d.as_ptr());
-                for t in 0..T {
-                    acc[t] = S::f_add(acc[t], S::f_mul(d, s[t]));
-                }
+                acc = S::f_add(acc, S::f_mul(S::f_load(d.as_ptr()), s));
                 if !min {
                     continue;
                 }
@@ -217,30 +198,22 @@ impl<const SIGNED: bool, const BLOCK_SUBS: usize> Kernel<'_, SIGNED, BLOCK_SUBS>
                         mins[0][r] = f32::from(groups[r].min[0]);
                     }
                 }
-                let dmin = S::f_load(dmin.as_ptr());
-                for (t, acc) in acc.iter_mut().enumerate() {
-                    let mut m = S::f_splat(0.0);
-                    for b in 0..group_blocks {
-                        let at = at + t * blocks + b;
-                        for sub in 0..BLOCK_SUBS {
-                            let x = if BLOCK_SUBS == 1 {
-                                *x.min.as_ptr().add(at)
-                            } else {
-                                half_sum(*x.sums.as_ptr().add(at), sub) as f32 * *x.scale.as_ptr().add(at)
-                            };
-                            let min = S::f_load(mins[b * BLOCK_SUBS + sub].as_ptr());
-                            m = S::f_add(m, S::f_mul(min, S::f_splat(x)));
-                        }
+                let mut m = S::f_splat(0.0);
+                for b in 0..group_blocks {
+                    for sub in 0..BLOCK_SUBS {
+                        let x = if BLOCK_SUBS == 1 {
+                            *x.min.as_ptr().add(at + b)
+                        } else {
+                            half_sum(*x.sums.as_ptr().add(at + b), sub) as f32 * *x.scale.as_ptr().add(at + b)
+                        };
+                        let min = S::f_load(mins[b * BLOCK_SUBS + sub].as_ptr());
+                        m = S::f_add(m, S::f_mul(min, S::f_splat(x)));
                     }
-                    *acc = S::f_sub(*acc, S::f_mul(dmin, m));
                 }
+                acc = S::f_sub(acc, S::f_mul(S::f_load(dmin.as_ptr()), m));
             }
-            for (t, acc) in acc.into_iter().enumerate() {
-                let out = out.add((first + t) * out_stride);
-                let mut copy = [0.0f32; LANES];
-                S::f_store(copy.as_mut_ptr(), acc);
-                core::ptr::copy_nonoverlapping(copy.as_ptr(), out, rows);
-            }
+            S::f_store(copy.as_mut_ptr(), acc);
+            core::ptr::copy_nonoverlapping(copy.as_ptr(), out, rows);
         }
     }
 }

@@ -14,6 +14,8 @@ struct Operation {
 impl Task for Operation {
     type Output = Vec<u32>;
 
+    // Inlined, as every task: an instruction that is written as assembly needs its instruction set around it.
+    #[inline(always)]
     #[allow(unsafe_code)]
     unsafe fn run<S: Simd>(self) -> Vec<u32> {
         // SAFETY: the caller gives the instruction set; the arrays hold a vector.
