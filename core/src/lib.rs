@@ -11,7 +11,7 @@
 //! * [`bandit`] – what a user's rewards teach.
 //! * [`generate`] – text from a backbone, and probabilities over given texts.
 //! * [`cache`] – vectors of prompts that were read before.
-//! * [`bench`] – how fast a device is, and how fast it could be at most.
+//! * [`mod@bench`] – how fast a device is, and how fast it could be at most.
 //! * [`pack`] and [`router`] – a backbone and its heads together; prompt in, outcome out.
 //! * [`selftest`] – whether a device computes what it should.
 //! * [`lifecycle`] – a router in an app that the system watches: memory, heat, background.
