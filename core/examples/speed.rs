@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ids.push((ids.len() * 7919 % backbone.shape().vocab) as u32);
         let start = Instant::now();
         let hidden = backbone.embed_in(&mut context, &ids, None)?;
-        std::hint::black_box(backbone.logits(&head, &hidden));
+        std::hint::black_box(backbone.logits(&head, &hidden)?);
         times.push(start.elapsed().as_secs_f64());
     }
     times.sort_by(f64::total_cmp);

@@ -390,7 +390,7 @@ impl Generation {
             State::Reading(mut pass) => match backbone.step(&mut pass)? {
                 Some(hidden) => {
                     let context = pass.into_context().ok_or(BackboneError::NoTokens)?;
-                    Ok(Progress::Piece(self.take(&hidden, context)))
+                    Ok(Progress::Piece(self.take(&hidden, context)?))
                 }
                 None => {
                     self.state = State::Reading(pass);
@@ -401,7 +401,7 @@ impl Generation {
                 let interrupt = self.cancel.clone();
                 let interrupt = interrupt.as_deref().map(|cancel| cancel as &dyn Interrupt);
                 match backbone.embed_in(&mut context, &self.ids, interrupt) {
-                    Ok(hidden) => Ok(Progress::Piece(self.take(&hidden, context))),
+                    Ok(hidden) => Ok(Progress::Piece(self.take(&hidden, context)?)),
                     Err(BackboneError::Cancelled) => {
                         self.end(StopReason::Cancelled);
                         Ok(Progress::Ended)
@@ -464,9 +464,9 @@ impl Generation {
     }
 
     /// Takes a token from a hidden state.
-    fn take(&mut self, hidden: &[f32], context: Context) -> Piece {
+    fn take(&mut self, hidden: &[f32], context: Context) -> Result<Piece, BackboneError> {
         let generator = self.generator.clone();
-        let logits = generator.backbone().logits(generator.head(), hidden);
+        let logits = generator.backbone().logits(generator.head(), hidden)?;
         let id = self.sampler.sample(logits, &self.ids);
         self.ids.push(id);
         let generated = self.ids.len() - self.done.prompt_tokens;
@@ -498,6 +498,6 @@ impl Generation {
             None => self.state = State::Decoding(context),
         }
         self.done.text.push_str(&text);
-        Piece { id, text }
+        Ok(Piece { id, text })
     }
 }

@@ -143,12 +143,19 @@ impl Unread {
 
     /// When the clock ends the pass.
     fn deadline(&self) -> Option<Duration> {
-        self.deadline_ms.map(|ms| self.start + Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3))
+        self.deadline_ms.map(|ms| after(self.start, ms))
     }
 
     fn missed(&self, estimate_ms: Option<f64>) -> Missed {
         Missed::Unread(Absent::Deadline { estimate_ms, deadline_ms: self.deadline_ms.unwrap_or_default() })
     }
+}
+
+/// So many milliseconds later.
+fn after(start: Duration, ms: f64) -> Duration {
+    // What is no number is no time either.
+    let ms = if ms > 0.0 { ms.min(1e9) } else { 0.0 };
+    start + Duration::from_secs_f64(ms / 1e3)
 }
 
 /// Why a prompt is not to be read at all.

@@ -5,12 +5,14 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use zen_edge_core::backbone::{Arithmetic, BackboneOptions, Cancel, KvType};
-use zen_edge_core::decision::{Limits, Source, TagUse};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use zen_edge_core::backbone::{Arithmetic, BackboneError, BackboneOptions, Cancel, KvType};
+use zen_edge_core::decision::{Limits, Reason, Source, TagUse};
 use zen_edge_core::generate::{
     ChooseOptions, GenerateError, GenerateOptions, Generated, Generator, Sampling, StopReason, TagFrame,
 };
-use zen_edge_core::router::{Request, Router, RouterOptions, TagRequest};
+use zen_edge_core::router::{Clock, Request, Router, RouterOptions, TagRequest};
 use zen_edge_core::source::Memory;
 use zen_edge_core::tokenizer::EncodeOptions;
 use zen_edge_default_pack::pack;
@@ -40,7 +42,7 @@ fn forced(generator: &Generator, prompt: &[u32], text: &[u32], kv: KvType) -> Ve
     let mut context = backbone.context_of(kv);
     let mut hidden = backbone.embed_in(&mut context, prompt, None).unwrap();
     hidden.extend(backbone.branches(&mut context, &[&text[..text.len() - 1]], None).unwrap().remove(0));
-    let logits = backbone.logits(generator.head(), &hidden);
+    let logits = backbone.logits(generator.head(), &hidden).unwrap();
     let largest = |row: &[f32]| {
         let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
         best.unwrap().0 as u32
@@ -186,7 +188,7 @@ fn decoding_gives_what_reading_the_whole_text_gives() {
         for n in [0, 1, 7, 19] {
             let whole = [&prompt[..], &ids[..n]].concat();
             let hidden = generator.backbone().embed(&whole).unwrap();
-            let logits = generator.backbone().logits(generator.head(), &hidden);
+            let logits = generator.backbone().logits(generator.head(), &hidden).unwrap();
             let best = (0..logits.len()).rev().max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
             assert_eq!(best as u32, ids[n], "{name}, token {n}");
         }
@@ -250,7 +252,7 @@ fn choices_are_the_likelihoods_of_whole_texts() {
             let mut expected = 0.0;
             for at in whole.len() - choice.tokens..whole.len() {
                 let hidden = generator.backbone().embed(&whole[..at]).unwrap();
-                let logits = generator.backbone().logits(generator.head(), &hidden);
+                let logits = generator.backbone().logits(generator.head(), &hidden).unwrap();
                 let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let sum: f64 = logits.iter().map(|x| f64::from(x - max).exp()).sum();
                 expected += f64::from(logits[whole[at] as usize] - max) - sum.ln();
@@ -309,4 +311,55 @@ fn a_tag_names_only_what_the_limits_allow() {
         assert!(card.cost_per_1k <= 0.001);
     }
     assert_eq!(router.stats().counts.routed, seen.len() as u64 + 3);
+}
+
+/// A clock that goes on by a millisecond whenever it is looked at.
+struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn a_tag_waits_for_no_deadline_and_is_not_asked_for_where_rules_are() {
+    let options = RouterOptions {
+        clock: Some(Arc::new(Ticking(AtomicU64::new(0)))),
+        threads: Some(1),
+        ..RouterOptions::default()
+    };
+    let router = Router::load(&pack(), &options).unwrap();
+    router.warm_up().unwrap();
+    let generator = router.generator().unwrap();
+    let tag = TagRequest { how: TagUse::Tag, frame: TagFrame::default(), choose: ChooseOptions::default() };
+    let ask = |prompt: &str, request: &Request<'_>| {
+        router.route_by_tag(&generator, prompt, request, &tag).unwrap().decision
+    };
+    let rules = ask("hello", &Request { rules_only: true, ..Request::default() });
+    assert_eq!((rules.source, rules.reason), (Source::Rules, Reason::RulesOnly));
+    assert_eq!(ask(" ", &Request::default()).reason, Reason::EmptyInput);
+    // From a deadline that nothing meets to one that everything does: the rules, then the heads whose tag was given up,
+    // then the tag.
+    let mut seen = Vec::new();
+    for ms in 0..400 {
+        let request = Request { deadline_ms: Some(f64::from(ms)), ..Request::default() };
+        // Each prompt is a new one: a known vector takes no time.
+        let source = ask(&format!("write a function, number {ms}"), &request).source;
+        if seen.last() != Some(&source) {
+            seen.push(source);
+        }
+        if source == Source::Tag {
+            break;
+        }
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen, [Source::Learned, Source::Rules, Source::Tag]);
+    // Whom the caller stops is told so.
+    let cancel = Cancel::new();
+    cancel.cancel();
+    let request = Request { cancel: Some(&cancel), ..Request::default() };
+    let error = router.route_by_tag(&generator, "stop here", &request, &tag).unwrap_err();
+    assert!(matches!(error, GenerateError::Backbone(BackboneError::Cancelled)), "{error}");
 }

@@ -662,6 +662,7 @@ impl Backbone {
     }
 }
 
-fn finite(vector: Vec<f32>) -> Result<Vec<f32>, BackboneError> {
+/// A vector that holds neither an infinity nor NaN.
+pub(super) fn finite(vector: Vec<f32>) -> Result<Vec<f32>, BackboneError> {
     if vector.iter().all(|v| v.is_finite()) { Ok(vector) } else { Err(BackboneError::NotFinite) }
 }

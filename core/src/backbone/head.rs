@@ -1,5 +1,6 @@
 //! The LM head: a hidden state to the logits of the vocabulary.
 
+use super::forward::finite;
 use super::{Backbone, BackboneError, weights};
 use crate::gguf::Gguf;
 use zen_edge_kernels::gemm::{Activations, Input, Matrix, Product, matmul};
@@ -47,9 +48,12 @@ impl Backbone {
 
     /// The logits of hidden states: `[row][vocabulary]` for `[row][hidden_size]`.
     ///
+    /// # Errors
+    /// [`BackboneError::NotFinite`] where the head's weights are damaged: the hidden states were seen to be finite.
+    ///
     /// # Panics
     /// Where `hidden` is not whole rows.
-    pub fn logits(&self, head: &LmHead, hidden: &[f32]) -> Vec<f32> {
+    pub fn logits(&self, head: &LmHead, hidden: &[f32]) -> Result<Vec<f32>, BackboneError> {
         let rows = hidden.len() / self.shape.hidden;
         assert_eq!(hidden.len(), rows * self.shape.hidden, "hidden states are not whole rows");
         let mut out = vec![0.0; rows * head.vocab()];
@@ -59,6 +63,6 @@ impl Backbone {
         }
         let product = Product { w: &head.matrix, out: &mut out };
         matmul(self.isa, &self.pool, Input { x: hidden, q: &quantized }, &mut [product]);
-        out
+        finite(out)
     }
 }

@@ -275,6 +275,27 @@ fn a_pass_in_steps_gives_the_same_bits_and_its_context_back() {
 }
 
 #[test]
+fn logits_that_are_not_finite_are_an_error() {
+    let mut seed = 5;
+    let mut embedding = noise(32 * VOCAB, &mut seed);
+    // A token that no prompt here has: the hidden states are sound, the tied head is not.
+    embedding[32 * 6 + 3] = f32::NAN;
+    let damaged =
+        Model { swap: Some(("token_embd.weight", vec![32, VOCAB as u64], embedding)), ..Model::default() };
+    for (model, sound) in [(Model::default(), true), (damaged, false)] {
+        let gguf = model.build();
+        let backbone = Backbone::load(&gguf, &BackboneOptions::default()).unwrap();
+        let head = backbone.head(&gguf).unwrap();
+        assert!(head.is_tied() && head.vocab() == VOCAB);
+        let hidden = backbone.embed(&[1, 2]).unwrap();
+        match backbone.logits(&head, &hidden) {
+            Ok(logits) => assert!(sound && logits.len() == VOCAB),
+            Err(error) => assert!(!sound && matches!(error, BackboneError::NotFinite), "{error}"),
+        }
+    }
+}
+
+#[test]
 fn branches_are_what_each_continuation_gives_alone() {
     for chunk in [1, 3, 512] {
         let options = BackboneOptions { threads: Some(2), chunk: Some(chunk), ..BackboneOptions::default() };

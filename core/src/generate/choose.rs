@@ -1,7 +1,7 @@
 //! Probabilities over given continuations: one pass over what they share, and one over all that they do not.
 
 use super::{GenerateError, Generator};
-use crate::backbone::{Cancel, Interrupt, KvType};
+use crate::backbone::{BackboneError, Cancel, Interrupt, KvType};
 use std::sync::Arc;
 use zen_edge_kernels::math;
 use zen_edge_kernels::ops::log_sum_exp;
@@ -54,6 +54,18 @@ impl Generator {
         options: &[impl AsRef<str>],
         how: &ChooseOptions,
     ) -> Result<Vec<Choice>, GenerateError> {
+        let interrupt = how.cancel.as_deref().map(|cancel| cancel as &dyn Interrupt);
+        self.choose_until(prompt, options, how, interrupt)
+    }
+
+    /// [`choose`](Self::choose) that `interrupt` may end, in place of the options' own.
+    pub(crate) fn choose_until(
+        &self,
+        prompt: &str,
+        options: &[impl AsRef<str>],
+        how: &ChooseOptions,
+        interrupt: Option<&dyn Interrupt>,
+    ) -> Result<Vec<Choice>, GenerateError> {
         if options.is_empty() {
             return Err(GenerateError::NoOptions);
         }
@@ -63,9 +75,9 @@ impl Generator {
                 return Err(GenerateError::SameOptions { first, second });
             }
         }
-        let here = self.likelihoods(prompt, options, how)?;
+        let here = self.likelihoods(prompt, options, how, interrupt)?;
         let free = match &how.content_free {
-            Some(prompt) => Some(self.likelihoods(prompt, options, how)?),
+            Some(prompt) => Some(self.likelihoods(prompt, options, how, interrupt)?),
             None => None,
         };
         let score = |i: usize| {
@@ -92,8 +104,8 @@ impl Generator {
         prompt: &str,
         options: &[impl AsRef<str>],
         how: &ChooseOptions,
+        interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<(f64, usize)>, GenerateError> {
-        let interrupt = how.cancel.as_deref().map(|cancel| cancel as &dyn Interrupt);
         let alone = self.encode(prompt, how.plain_text, how.add_bos);
         // Text is tokenised as it would stand: what joins prompt and option is part of the option.
         let whole: Vec<Vec<u32>> = options
@@ -123,7 +135,7 @@ impl Generator {
             let (size, rows) = (last.len(), hidden.len());
             let mut states = last;
             states.extend_from_slice(&hidden[..rows - size]);
-            beginning = self.log_likelihood(&states, more);
+            beginning = self.log_likelihood(&states, more)?;
             last = self.backbone().embed_in(&mut trunk, &whole[0][..shared], interrupt)?;
         }
         // The last token of an option is predicted, not read.
@@ -136,21 +148,21 @@ impl Generator {
             if !read.is_empty() {
                 states.extend(hidden.next().unwrap_or_default());
             }
-            out.push((beginning + self.log_likelihood(&states, &ids[shared..]), ids.len() - boundary));
+            out.push((beginning + self.log_likelihood(&states, &ids[shared..])?, ids.len() - boundary));
         }
         Ok(out)
     }
 
     /// The sum of the log probabilities of `ids`, each behind its hidden state.
-    fn log_likelihood(&self, states: &[f32], ids: &[u32]) -> f64 {
+    fn log_likelihood(&self, states: &[f32], ids: &[u32]) -> Result<f64, BackboneError> {
         let size = self.backbone().hidden_size();
         let mut sum = 0.0;
         for (states, ids) in states.chunks(ROWS * size).zip(ids.chunks(ROWS)) {
-            let logits = self.backbone().logits(self.head(), states);
+            let logits = self.backbone().logits(self.head(), states)?;
             for (row, id) in logits.chunks_exact(self.head().vocab()).zip(ids) {
                 sum += f64::from(row[*id as usize]) - log_sum_exp(self.backbone().isa(), row);
             }
         }
-        sum
+        Ok(sum)
     }
 }

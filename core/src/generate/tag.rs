@@ -5,6 +5,7 @@
 //! [`Generator::choose`], each one pass over what its options share. What comes out is a tag by construction.
 
 use super::{ChooseOptions, GenerateError, Generator, Message};
+use crate::backbone::Interrupt;
 use crate::catalog::Level;
 
 /// A route tag.
@@ -102,7 +103,8 @@ impl Generator {
     }
 
     /// The probability of each of these models among them, by the likelihood of its tag up to the level. `framed` is what
-    /// [`tag_prompt`](Self::tag_prompt) gave. An id that cannot stand in a tag has the probability 0.
+    /// [`tag_prompt`](Self::tag_prompt) gave. An id that cannot stand in a tag has the probability 0. `interrupt` may end
+    /// the passes.
     ///
     /// # Errors
     /// No id that can stand in a tag; and as [`choose`](Self::choose).
@@ -111,10 +113,11 @@ impl Generator {
         framed: &str,
         ids: &[&str],
         how: &ChooseOptions,
+        interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<f64>, GenerateError> {
         let texts: Vec<String> =
             ids.iter().filter(|id| is_id(id)).map(|id| format!("{OPEN}{id}{BETWEEN}")).collect();
-        let mut choices = self.choose(framed, &texts, how)?.into_iter();
+        let mut choices = self.choose_until(framed, &texts, how, interrupt)?.into_iter();
         let mut share =
             |id: &&str| is_id(id).then(|| choices.next()).flatten().map_or(0.0, |choice| choice.probability);
         Ok(ids.iter().map(&mut share).collect())
@@ -130,9 +133,11 @@ impl Generator {
         model: &str,
         levels: &[Level],
         how: &ChooseOptions,
+        interrupt: Option<&dyn Interrupt>,
     ) -> Result<(Level, f64), GenerateError> {
         let texts: Vec<String> = levels.iter().map(|level| format!("{}{CLOSE}", level.name())).collect();
-        let choices = self.choose(&format!("{framed}{OPEN}{model}{BETWEEN}"), &texts, how)?;
+        let choices =
+            self.choose_until(&format!("{framed}{OPEN}{model}{BETWEEN}"), &texts, how, interrupt)?;
         let best =
             levels.iter().zip(&choices).rev().max_by(|a, b| a.1.probability.total_cmp(&b.1.probability));
         best.map(|(level, choice)| (*level, choice.probability)).ok_or(GenerateError::NoOptions)
