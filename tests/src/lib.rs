@@ -4,6 +4,7 @@
 //! visibly*: its name and the reason go to the file that `ZEN_EDGE_SKIPS` names (`cargo xtask test` prints and counts
 //! them) and to standard error. With `ZEN_EDGE_NO_SKIP=1` (`cargo xtask test --no-skip`) a skip is a failure.
 
+pub mod counting;
 pub mod fuzzing;
 
 use std::io::Write;

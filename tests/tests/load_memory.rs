@@ -1,36 +1,13 @@
 //! What loading and routing allocate: at most what the parts need, nothing that stays behind.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use zen_edge_core::pack::Pack;
 use zen_edge_core::router::{Request, Router, RouterOptions};
 use zen_edge_core::source::Memory;
 use zen_edge_default_pack::pack;
+use zen_edge_tests::counting::{Counting, MOST, NOW};
 use zen_edge_tests::{need, peers, shared};
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-/// Keeps the bytes that are allocated, and the most that ever were.
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged; the counts touch no allocation.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;

@@ -1,9 +1,8 @@
 //! A router in an app that the system watches: what is given back, what comes back, and that answers keep their bits.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use zen_edge_core::backbone::{BackboneError, Cancel};
 use zen_edge_core::decision::{MemorySnapshot, Reason, Source, Thermal};
 use zen_edge_core::generate::GenerateOptions;
@@ -14,30 +13,8 @@ use zen_edge_core::pack::{LoadError, Pack};
 use zen_edge_core::router::{Outcome, Request, RouterOptions, Stage};
 use zen_edge_core::source::Memory;
 use zen_edge_default_pack::pack;
+use zen_edge_tests::counting::{Counting, MOST, NOW};
 use zen_edge_tests::{need, peers, shared};
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-/// Keeps the bytes that are allocated, and the most that ever were.
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged; the counts touch no allocation.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -64,10 +41,10 @@ fn bits(outcome: &Outcome) -> Vec<u32> {
 /// One test after the other: they share the allocator's counts.
 #[test]
 fn lifecycle() {
-    trim_gives_back_and_what_was_dropped_comes_back_with_the_same_bits();
+    g13_trim_gives_back_and_what_was_dropped_comes_back_with_the_same_bits();
     what_was_learned_outlives_the_weights();
-    heat_and_background_are_followed();
-    a_pack_that_does_not_fit_is_refused_with_the_figures();
+    g9_g15_heat_and_background_are_followed();
+    g12_a_pack_that_does_not_fit_is_refused_with_the_figures();
     stages_are_told_and_loading_can_be_broken_off();
     sessions_survive_a_trim_and_newer_text_ends_older();
     a_generation_waits_for_the_device_and_goes_on();
@@ -75,7 +52,7 @@ fn lifecycle() {
     estimates_are_above_what_is_measured_and_near_it();
 }
 
-fn trim_gives_back_and_what_was_dropped_comes_back_with_the_same_bits() {
+fn g13_trim_gives_back_and_what_was_dropped_comes_back_with_the_same_bits() {
     let router = managed();
     let first = router.route(PROMPT, &Request::default()).unwrap();
     let held = NOW.load(Ordering::Relaxed);
@@ -131,7 +108,7 @@ fn what_was_learned_outlives_the_weights() {
     assert!(!router.stats().unwrap().loaded);
 }
 
-fn heat_and_background_are_followed() {
+fn g9_g15_heat_and_background_are_followed() {
     let router = managed();
     let cool = router.route(PROMPT, &Request::default()).unwrap();
     assert_eq!(cool.reading.backend.threads, 2);
@@ -176,7 +153,7 @@ fn heat_and_background_are_followed() {
     assert!(matches!(router.route(PROMPT, &asked), Err(LifecycleError::Closed)));
 }
 
-fn a_pack_that_does_not_fit_is_refused_with_the_figures() {
+fn g12_a_pack_that_does_not_fit_is_refused_with_the_figures() {
     let memory = |available| Some(MemorySnapshot { available, total: 8 * GB, unified: true });
     let Err(LifecycleError::OverBudget(over)) =
         Managed::load(pack(), ManagedOptions { memory: memory(20 << 20), ..options() })
