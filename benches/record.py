@@ -31,6 +31,23 @@ def commit():
     return subprocess.run(words, capture_output=True, text=True).stdout.strip()
 
 
+def arguments(ap, runs):
+    """The arguments of the scripts that run the command: models, heads, command, runs, threads."""
+    ap.add_argument("--models", type=pathlib.Path, default=ROOT / "target/peers/models")
+    ap.add_argument("--heads", type=pathlib.Path, default=ROOT.parent / "shared/data/zen-router")
+    ap.add_argument("--command", type=pathlib.Path, help="the built command, else it is built")
+    ap.add_argument("--runs", type=int, default=runs)
+    ap.add_argument("--threads", type=int, default=os.cpu_count())
+
+
+def built(command):
+    """The command that is measured."""
+    if not command:
+        subprocess.run(["cargo", "build", "--release"], cwd=ROOT, check=True)
+        command = ROOT / "target/release/zen-edge"
+    return command
+
+
 def keep(name, record, table):
     """Writes `records/NAME.json` (raw) and `records/NAME.md` (the table), and prints the table."""
     record = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": machine(), **record}

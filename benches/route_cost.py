@@ -9,8 +9,6 @@ of the weights, which the system may take back).
 
 import argparse
 import json
-import os
-import pathlib
 import statistics
 import subprocess
 import threading
@@ -53,16 +51,9 @@ def run(words):
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("--models", type=pathlib.Path, default=record.ROOT / "target/peers/models")
-    ap.add_argument("--heads", type=pathlib.Path, default=record.ROOT.parent / "shared/data/zen-router")
-    ap.add_argument("--command", type=pathlib.Path)
-    ap.add_argument("--runs", type=int, default=9)
-    ap.add_argument("--threads", type=int, default=os.cpu_count())
+    record.arguments(ap, runs=9)
     a = ap.parse_args()
-    command = a.command
-    if not command:
-        subprocess.run(["cargo", "build", "--release"], cwd=record.ROOT, check=True)
-        command = record.ROOT / "target/release/zen-edge"
+    command = record.built(a.command)
     sides = {"default pack": ["route"]}
     for name, file in [("Gemma 3 270M Q4_K_M", "gemma-3-270m-q4_k_m"), ("SmolLM2 135M Q4_1", "smollm2-135m-q4_1")]:
         if (a.models / f"{file}.gguf").exists():

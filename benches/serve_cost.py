@@ -11,8 +11,6 @@ that needs no engine (`/health`) stands beside them. Prompts are new each time b
 import argparse
 import http.client
 import json
-import os
-import pathlib
 import statistics
 import subprocess
 import time
@@ -92,16 +90,9 @@ def measure(server, runs, long_every):
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("--models", type=pathlib.Path, default=record.ROOT / "target/peers/models")
-    ap.add_argument("--heads", type=pathlib.Path, default=record.ROOT.parent / "shared/data/zen-router")
-    ap.add_argument("--command", type=pathlib.Path)
-    ap.add_argument("--runs", type=int, default=300)
-    ap.add_argument("--threads", type=int, default=os.cpu_count())
+    record.arguments(ap, runs=300)
     a = ap.parse_args()
-    command = a.command
-    if not command:
-        subprocess.run(["cargo", "build", "--release"], cwd=record.ROOT, check=True)
-        command = record.ROOT / "target/release/zen-edge"
+    command = record.built(a.command)
     sides = {"default pack": []}
     smol = a.models / "smollm2-135m-q4_1.gguf"
     if smol.exists():
