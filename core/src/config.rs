@@ -11,7 +11,7 @@
 //! | `feature_dim` | integer | required | the rows of the feature head |
 //! | `base` | string | none | the backbone's name |
 //! | `frozen_backbone` | bool | none | whether only the heads were trained |
-//! | `pooling` | `last` | `last` | another value is refused |
+//! | `pooling` | parts joined by `+` | `last` | what the heads read, see [`Pooling`]: `last`, `last+mean`, `mean@15+length` |
 //! | `embd_normalize` | -1 | -1 | another value is refused: the heads read the raw vector |
 //! | `max_chars` | integer | 4000 | Unicode scalar values of the prompt that are read |
 //! | `max_tokens` | integer | 2048 | tokens that are read |
@@ -24,6 +24,8 @@
 //! | `backbone_sha256`, `heads_sha256` | 64 hexadecimal digits | none | the files that the temperatures belong to |
 //! | `lambda_cost`, `mu_latency` | number >= 0 | .35, .15 | weights of the score, see [`crate::decision`] |
 
+pub use crate::backbone::Pooling;
+use crate::backbone::{Part, PoolingError, Tokens};
 use crate::catalog::{Task, normalise_id};
 use fields::{Fields, brief, kind};
 use serde_json::Value;
@@ -72,15 +74,13 @@ pub enum ConfigError {
         /// The name that stands there.
         found: String,
     },
-    /// The vector is pooled in another way than the engine does.
-    #[error(
-        "{name}: `pooling` is `{found}`, but the engine gives the last token's vector (`last`): use heads trained on it"
-    )]
+    /// The vector is pooled in a way that the engine does not know.
+    #[error("{name}: `pooling`: {source}")]
     Pooling {
         /// The file.
         name: String,
-        /// The value.
-        found: String,
+        /// Why not.
+        source: PoolingError,
     },
     /// The heads were trained on normalised vectors.
     #[error(
@@ -127,11 +127,13 @@ pub enum ConfigError {
     },
     /// The GGUF states another pooling.
     #[error(
-        "{name}: `pooling` is `last`, but the backbone's file states {backbone}: they do not belong together"
+        "{name}: `pooling` is `{pooling}`, but the backbone's file states {backbone}: they do not belong together"
     )]
     BackbonePooling {
         /// The file.
         name: String,
+        /// The config's pooling.
+        pooling: Pooling,
         /// The GGUF's pooling.
         backbone: String,
     },
@@ -172,6 +174,8 @@ pub struct RouterConfig {
     pub frozen_backbone: Option<bool>,
     /// The length of the backbone's hidden state.
     pub hidden_size: usize,
+    /// What of a pass the heads read.
+    pub pooling: Pooling,
     /// The rows of the feature head.
     pub feature_dim: usize,
     /// Unicode scalar values of the prompt that are read.
@@ -220,11 +224,12 @@ impl RouterConfig {
         let feature_dim = keys.size("feature_dim", MAX_WIDTH, width)?;
         let feature_dim = feature_dim.ok_or_else(|| keys.missing("feature_dim"))?;
 
-        match keys.take("pooling") {
-            None => {}
-            Some(Value::String(pooling)) if pooling == "last" => {}
-            Some(other) => return Err(ConfigError::Pooling { name: name.into(), found: brief(&other) }),
-        }
+        let pooling = match keys.string("pooling")? {
+            None => Pooling::default(),
+            Some(text) => {
+                text.parse().map_err(|source| ConfigError::Pooling { name: name.into(), source })?
+            }
+        };
         match keys.take("embd_normalize") {
             None => {}
             Some(value) if value.as_f64() == Some(-1.0) => {}
@@ -269,6 +274,7 @@ impl RouterConfig {
             tasks,
             catalog,
             hidden_size,
+            pooling,
             feature_dim,
             keep,
             trained,
@@ -277,6 +283,11 @@ impl RouterConfig {
             unknown: keys.unknown(),
         };
         Ok(config)
+    }
+
+    /// The values of the vector that the heads read.
+    pub fn vector_size(&self) -> usize {
+        self.pooling.width(self.hidden_size)
     }
 
     /// Checks that a backbone gives what the heads were trained on: `hidden` is the length of its hidden state,
@@ -294,14 +305,21 @@ impl RouterConfig {
                 base: self.base.clone(),
             });
         }
+        // What is made of several parts is no pooling that a GGUF can state.
+        let plain = self.pooling.parts().len() == 1;
+        let mean = self.pooling.parts() == [Part::Hidden { tokens: Tokens::Mean, layer: None }];
         let stated = match pooling {
-            None | Some(0 | 3) => return Ok(()),
+            None | Some(0) => return Ok(()),
+            Some(1) if mean || !plain => return Ok(()),
+            Some(3) if !mean => return Ok(()),
+            Some(3) => "`last` pooling (3)".into(),
             Some(1) => "`mean` pooling (1)".into(),
             Some(2) => "`cls` pooling (2)".into(),
             Some(4) => "`rank` pooling (4)".into(),
             Some(other) => format!("pooling type {other}, which is not known"),
         };
-        Err(ConfigError::BackbonePooling { name: self.name.clone(), backbone: stated })
+        let (name, pooling) = (self.name.clone(), self.pooling.clone());
+        Err(ConfigError::BackbonePooling { name, pooling, backbone: stated })
     }
 }
 
@@ -468,16 +486,39 @@ mod tests {
 
     #[test]
     fn c6_another_pooling_is_refused_on_both_sides() {
-        let error = parse(r#""pooling": "mean""#).unwrap_err();
-        assert_eq!(error, ConfigError::Pooling { name: "c.json".into(), found: "mean".into() });
-        let config = parse(r#""pooling": "last""#).unwrap();
-        for pooling in [None, Some(0), Some(3)] {
-            config.check_backbone(16, pooling).unwrap();
+        let error = parse(r#""pooling": "cls""#).unwrap_err();
+        assert!(
+            matches!(&error, ConfigError::Pooling { .. }) && error.to_string().contains("`cls`"),
+            "{error}"
+        );
+        assert!(matches!(parse(r#""pooling": 3"#), Err(ConfigError::Field(FieldError::Type { .. }))));
+        let stated = |own: &str, file| {
+            let config = parse(&format!(r#""pooling": "{own}""#)).unwrap();
+            config.check_backbone(16, file).map_err(|error| error.to_string())
+        };
+        for (own, fit, others) in [
+            (
+                "last",
+                [None, Some(0), Some(3)].as_slice(),
+                [(1, "mean"), (2, "cls"), (4, "rank"), (77, "77")].as_slice(),
+            ),
+            ("mean", &[None, Some(0), Some(1)], &[(3, "last"), (2, "cls")]),
+            ("last+mean", &[None, Some(0), Some(1), Some(3)], &[(2, "cls")]),
+        ] {
+            for file in fit {
+                stated(own, *file).unwrap();
+            }
+            for (file, word) in others {
+                let text = stated(own, Some(*file)).unwrap_err();
+                assert!(text.contains(&format!("`{own}`")) && text.contains(word), "{text}");
+            }
         }
-        for (pooling, word) in [(1, "mean"), (2, "cls"), (4, "rank"), (77, "77")] {
-            let text = config.check_backbone(16, Some(pooling)).unwrap_err().to_string();
-            assert!(text.contains("`last`") && text.contains(word), "{text}");
-        }
+    }
+
+    #[test]
+    fn the_vector_is_as_long_as_its_parts() {
+        assert_eq!(parse("").unwrap().vector_size(), 16);
+        assert_eq!(parse(r#""pooling": "last+mean@2+length""#).unwrap().vector_size(), 33);
     }
 
     #[test]

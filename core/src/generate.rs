@@ -44,7 +44,7 @@ pub use tag::{RouteTag, TagError, TagFrame};
 pub use template::{ChatTemplate, Message};
 
 use crate::backbone::{
-    Backbone, BackboneError, BackboneOptions, Cancel, Context, Interrupt, KvType, LmHead, Pass,
+    Backbone, BackboneError, BackboneOptions, Cancel, Context, Interrupt, KvType, LmHead, Pass, Pooling,
 };
 use crate::gguf::{Gguf, GgufError};
 use crate::source::Source;
@@ -224,7 +224,7 @@ impl Generator {
     /// Bytes that one decoded token reads, keys and values of its context not counted: the weights of every layer and
     /// the LM head.
     pub fn bytes_per_token(&self) -> u64 {
-        self.backbone().weight_bytes() + self.head().bytes()
+        self.backbone().decode_bytes() + self.head().bytes()
     }
 
     /// The prompt of a conversation, by the GGUF's chat template, up to where the assistant's answer begins.
@@ -267,7 +267,11 @@ impl Generator {
             return Err(GenerateError::PromptTooLong { tokens: prompt.len(), context });
         }
         let sampler = Sampler::new(&options.sampling)?;
-        let pass = self.backbone().begin(&prompt, Some(self.backbone().context_of(options.kv)))?;
+        let pass = self.backbone().begin_as(
+            &prompt,
+            Some(self.backbone().context_of(options.kv)),
+            &Pooling::default(),
+        )?;
         Ok(Generation {
             generator: self.clone(),
             state: State::Reading(Box::new(pass)),
@@ -400,7 +404,7 @@ impl Generation {
             State::Decoding(mut context) => {
                 let interrupt = self.cancel.clone();
                 let interrupt = interrupt.as_deref().map(|cancel| cancel as &dyn Interrupt);
-                match backbone.embed_in(&mut context, &self.ids, interrupt) {
+                match backbone.embed_as(&mut context, &self.ids, interrupt, &Pooling::default()) {
                     Ok(hidden) => Ok(Progress::Piece(self.take(&hidden, context)?)),
                     Err(BackboneError::Cancelled) => {
                         self.end(StopReason::Cancelled);

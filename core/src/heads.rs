@@ -247,7 +247,9 @@ impl Heads {
     /// # Errors
     /// A [`HeadsError`] that names the file, the tensor and both sides.
     pub fn load(file: &TensorFile, config: &RouterConfig) -> Result<Self, HeadsError> {
-        let hidden = config.hidden_size;
+        let hidden = config.vector_size();
+        // A vector of one hidden state has its size; only then is the pooling beside the point.
+        let by = |single, several| if hidden == config.hidden_size { single } else { several };
         let linear = |weight, bias, rows: usize, keys: [&'static str; 2]| {
             Ok::<_, HeadsError>(Linear {
                 weight: values(file, config, weight, &[rows as u64, hidden as u64], keys[0])?,
@@ -255,19 +257,26 @@ impl Heads {
             })
         };
         let [task_weight, task_bias, route_weight, route_bias, feature_weight, feature_bias] = TENSORS;
-        let task =
-            linear(task_weight, task_bias, config.tasks.len(), ["`tasks` by `hidden_size`", "`tasks`"])?;
+        let task = linear(
+            task_weight,
+            task_bias,
+            config.tasks.len(),
+            [by("`tasks` by `hidden_size`", "`tasks` by `hidden_size` and `pooling`"), "`tasks`"],
+        )?;
         let route = linear(
             route_weight,
             route_bias,
             config.catalog.len(),
-            ["`catalog` by `hidden_size`", "`catalog`"],
+            [by("`catalog` by `hidden_size`", "`catalog` by `hidden_size` and `pooling`"), "`catalog`"],
         )?;
         let feature = linear(
             feature_weight,
             feature_bias,
             config.feature_dim,
-            ["`feature_dim` by `hidden_size`", "`feature_dim`"],
+            [
+                by("`feature_dim` by `hidden_size`", "`feature_dim` by `hidden_size` and `pooling`"),
+                "`feature_dim`",
+            ],
         )?;
         let trained = match &config.trained {
             Some(rows) => TrainedMask::Stated(rows.clone()),
@@ -296,9 +305,9 @@ impl Heads {
         Ok(Self { hidden, task, route, feature, trained, sha256 })
     }
 
-    /// The length of the hidden state that the heads read.
+    /// The length of the vector that the heads read.
     #[must_use]
-    pub fn hidden_size(&self) -> usize {
+    pub fn vector_size(&self) -> usize {
         self.hidden
     }
 
@@ -326,7 +335,7 @@ impl Heads {
         [&self.task, &self.route, &self.feature].iter().map(|l| l.weight.len() + l.bias.len()).sum()
     }
 
-    /// The task and route logits of a raw hidden state of [`Self::hidden_size`] values.
+    /// The task and route logits of a raw hidden state of [`Self::vector_size`] values.
     ///
     /// # Errors
     /// [`HeadsError::Length`], [`HeadsError::Vector`], [`HeadsError::Normalised`], [`HeadsError::Overflow`].

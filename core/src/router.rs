@@ -270,6 +270,7 @@ impl Router {
             pool: options.pool.clone(),
             chunk: options.chunk,
             arithmetic: Arithmetic::Int8,
+            pooling: config.pooling.clone(),
         };
         let backbone = Arc::new(Backbone::load(&gguf, &backbone_options)?);
         let pooling = gguf.u32(&format!("{}.pooling_type", gguf.architecture()?))?;

@@ -94,7 +94,7 @@ pub fn heads(bytes: &[u8]) {
     let config =
         CONFIG.get_or_init(|| RouterConfig::parse(SMALL_CONFIG.as_bytes(), "small").expect("it is sound"));
     let Ok(heads) = Heads::from_bytes(bytes, "fuzz.safetensors", config) else { return };
-    let hidden: Vec<f32> = (0..heads.hidden_size()).map(|i| i as f32 - 3.5).collect();
+    let hidden: Vec<f32> = (0..heads.vector_size()).map(|i| i as f32 - 3.5).collect();
     if let Ok(output) = heads.apply(&hidden) {
         let finite = |values: &[f32]| values.iter().all(|v| v.is_finite());
         assert!(finite(&output.task) && finite(&output.route) && finite(&output.features));

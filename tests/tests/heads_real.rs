@@ -32,7 +32,7 @@ fn published_heads_load() {
     assert_eq!((config.hidden_size, config.feature_dim), (1024, 256));
     assert!(config.unknown.is_empty(), "{:?}", config.unknown);
     assert_eq!(heads.parameters(), 299_300);
-    assert_eq!(heads.hidden_size(), 1024);
+    assert_eq!(heads.vector_size(), 1024);
 }
 
 #[test]

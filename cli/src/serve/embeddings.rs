@@ -194,7 +194,7 @@ pub async fn openai(State(server): State<Arc<Server>>, asked: Asked) -> Result<R
         Some("base64") => true,
         Some(_) => return Err(Refusal::value("encoding_format", "give float or base64")),
     };
-    let hidden = server.embedder.backbone().hidden_size();
+    let hidden = server.embedder.backbone().vector_size();
     if fields.take::<usize>("dimensions")?.is_some_and(|asked| asked != hidden) {
         return Err(Refusal::value("dimensions", format!("this model's vectors have {hidden}")));
     }

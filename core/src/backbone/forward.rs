@@ -1,5 +1,6 @@
 //! The forward pass: chunks of one or several prompts through the layers.
 
+use super::pooling::{Pooled, Pooling};
 use super::weights::Layer;
 use super::{Backbone, BackboneError};
 use std::borrow::Cow;
@@ -49,6 +50,9 @@ impl Cancel {
 pub struct Context {
     tokens: Vec<u32>,
     layers: Vec<KvCache>,
+    /// What each mean of the vector is taken of, `[mean][token][hidden]`.
+    states: Vec<Vec<f32>>,
+    hidden: usize,
 }
 
 impl Context {
@@ -63,6 +67,9 @@ impl Context {
         for layer in &mut self.layers {
             layer.truncate(len);
         }
+        for states in &mut self.states {
+            states.truncate(len * self.hidden);
+        }
     }
 
     /// How many of `ids` it has from their start on.
@@ -73,13 +80,19 @@ impl Context {
     /// A context of the first `len` tokens, with no more memory than they take.
     #[must_use]
     pub fn prefix(&self, len: usize) -> Self {
-        let layers = self.layers.iter().map(|layer| layer.prefix(len)).collect();
-        Self { tokens: self.tokens[..len.min(self.tokens.len())].to_vec(), layers }
+        let len = len.min(self.tokens.len());
+        Self {
+            tokens: self.tokens[..len].to_vec(),
+            layers: self.layers.iter().map(|layer| layer.prefix(len)).collect(),
+            states: self.states.iter().map(|states| states[..len * self.hidden].to_vec()).collect(),
+            hidden: self.hidden,
+        }
     }
 
     /// Bytes of memory that it keeps.
     pub fn memory(&self) -> usize {
-        4 * self.tokens.capacity() + self.layers.iter().map(KvCache::memory).sum::<usize>()
+        let states = self.states.iter().map(|states| 4 * states.capacity()).sum::<usize>();
+        4 * self.tokens.capacity() + self.layers.iter().map(KvCache::memory).sum::<usize>() + states
     }
 }
 
@@ -101,9 +114,19 @@ struct Segment<'a> {
     ids: Cow<'a, [u32]>,
     /// Position of the first of `ids`.
     start: usize,
+    vector: Pooled,
 }
 
 impl Caches<'_> {
+    /// The states that means are taken of, where they are kept.
+    fn states(&mut self) -> Option<&mut Vec<Vec<f32>>> {
+        match self {
+            Self::Kept(context) => Some(&mut context.states),
+            Self::Owned(context) => Some(&mut context.states),
+            Self::Passing(_) | Self::Branch => None,
+        }
+    }
+
     /// The cache of a layer; a branch has the trunk's.
     fn layer<'a>(&'a mut self, trunk: Option<&'a mut Context>, layer: usize) -> &'a mut KvCache {
         match self {
@@ -132,12 +155,16 @@ struct Scratch {
     sliding: RopeTable,
 }
 
-/// Whose hidden states a walk ends with.
+/// What a walk ends with.
 enum Wanted {
-    /// Those of these rows: each segment's last token.
+    /// The segments' vectors, for which of the last layer these rows are needed: each segment's last token.
     Rows(Vec<usize>),
-    /// Every token's.
+    /// The segments' vectors, for which the last layer is needed for every token.
+    Means,
+    /// Every token's hidden state.
     All,
+    /// Nothing more: it has ended.
+    Nothing,
 }
 
 /// Where several segments are on their way through the layers.
@@ -149,6 +176,9 @@ struct Walk<'a> {
     scratch: Scratch,
     positions: Vec<usize>,
     wanted: Wanted,
+    pooling: Pooling,
+    /// The layers that the pooling needs.
+    depth: usize,
     layer: usize,
     /// The first row of the chunk.
     start: usize,
@@ -185,17 +215,42 @@ impl Backbone {
     /// # Errors
     /// As [`embed`](Self::embed).
     pub fn begin(&self, ids: &[u32], context: Option<Context>) -> Result<Pass, BackboneError> {
+        self.begin_as(ids, context, &self.pooling)
+    }
+
+    /// [`begin`](Self::begin) of a pass that ends with what `pooling` says.
+    pub(crate) fn begin_as(
+        &self,
+        ids: &[u32],
+        context: Option<Context>,
+        pooling: &Pooling,
+    ) -> Result<Pass, BackboneError> {
         self.check(ids)?;
         let (shared, caches) = match context {
-            Some(mut context) => {
-                let shared = context.shared(ids).min(ids.len() - 1);
-                context.truncate(shared);
-                (shared, Caches::Owned(context))
-            }
+            Some(mut context) => (self.reuse(&mut context, ids, pooling), Caches::Owned(context)),
             None => (0, Caches::Passing(self.cache())),
         };
-        let segment = Segment { caches, ids: ids[shared..].to_vec().into(), start: shared };
-        Ok(Pass { walk: self.walk(vec![segment], self.chunk)?, shared, finished: false })
+        let vector = Pooled::new(pooling, ids.len());
+        let segment = Segment { caches, ids: ids[shared..].to_vec().into(), start: shared, vector };
+        Ok(Pass { walk: self.walk(vec![segment], self.chunk, pooling)?, shared, finished: false })
+    }
+
+    /// Leaves of a context what `ids` begin with, where it has all that the pooling asks for; how many tokens.
+    fn reuse(&self, context: &mut Context, ids: &[u32], pooling: &Pooling) -> usize {
+        // The last token is computed anew even where all are known: its hidden state is not kept.
+        let mut shared = context.shared(ids).min(ids.len() - 1);
+        let known = context.tokens.len();
+        let depth = pooling.depth(self.shape.layers);
+        // Of a context that was filled for another vector, layers or states may be missing.
+        let whole = context.states.len() == pooling.means()
+            && context.states.iter().all(|states| states.len() == known * self.shape.hidden)
+            && context.layers.iter().take(depth).all(|cache| cache.len() == known);
+        if !whole {
+            shared = 0;
+        }
+        context.truncate(shared);
+        context.states.resize_with(pooling.means(), Vec::new);
+        shared
     }
 
     /// Makes one step of a pass, at most half a layer of a chunk: the vector after the last one, else `None`. The bits are
@@ -219,20 +274,27 @@ impl Backbone {
     /// that a reused prefix changes no bit of a vector.
     pub fn context_of(&self, kind: KvType) -> Context {
         let cache = || KvCache::of_type(kind, self.shape.kv_heads, self.shape.head_dim);
-        Context { tokens: Vec::new(), layers: (0..self.shape.layers).map(|_| cache()).collect() }
+        Context {
+            tokens: Vec::new(),
+            layers: (0..self.shape.layers).map(|_| cache()).collect(),
+            states: Vec::new(),
+            hidden: self.shape.hidden,
+        }
     }
 
     /// Bytes that a context of `tokens` tokens takes.
     pub fn context_bytes(&self, kind: KvType, tokens: usize) -> usize {
         let cache = KvCache::bytes(kind, self.shape.kv_heads, self.shape.head_dim, tokens);
-        cache.saturating_mul(self.shape.layers).saturating_add(4 * tokens)
+        let rest = 4 * (1 + self.pooling.means() * self.shape.hidden);
+        cache.saturating_mul(self.depth()).saturating_add(tokens.saturating_mul(rest))
     }
 
     fn cache(&self) -> KvCache {
         KvCache::new(self.shape.kv_heads, self.shape.head_dim)
     }
 
-    /// The hidden state of the last of `ids` after the final norm, not normalised: `hidden_size` values.
+    /// The vector of `ids`, not normalised: [`vector_size`](Self::vector_size) values, as the [`Pooling`] says; by default
+    /// the hidden state of the last of them after the final norm.
     ///
     /// # Errors
     /// No tokens, an id that is not in the vocabulary, a hidden state that is not finite, a file that cannot be read.
@@ -267,13 +329,17 @@ impl Backbone {
         interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<f32>, BackboneError> {
         self.check(ids)?;
-        let segment = Segment { caches: Caches::Passing(self.cache()), ids: ids.into(), start: 0 };
-        let mut vectors = self.forward(vec![segment], chunk, interrupt)?;
+        let mut vectors = self.forward(vec![self.alone(ids)], chunk, interrupt)?;
         vectors.pop().ok_or(BackboneError::NoTokens)
     }
 
-    /// The hidden state of the last of `ids`, with the tokens that `context` shares with their start reused and the rest
-    /// appended to it.
+    /// A prompt that nothing follows.
+    fn alone<'a>(&self, ids: &'a [u32]) -> Segment<'a> {
+        let vector = Pooled::new(&self.pooling, ids.len());
+        Segment { caches: Caches::Passing(self.cache()), ids: ids.into(), start: 0, vector }
+    }
+
+    /// The vector of `ids`, with the tokens that `context` shares with their start reused and the rest appended to it.
     ///
     /// # Errors
     /// As [`embed`](Self::embed), and [`BackboneError::Cancelled`]: the context then holds the shared tokens alone.
@@ -283,12 +349,23 @@ impl Backbone {
         ids: &[u32],
         interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<f32>, BackboneError> {
+        self.embed_as(context, ids, interrupt, &self.pooling)
+    }
+
+    /// [`embed_in`](Self::embed_in) with the vector that `pooling` says.
+    pub(crate) fn embed_as(
+        &self,
+        context: &mut Context,
+        ids: &[u32],
+        interrupt: Option<&dyn Interrupt>,
+        pooling: &Pooling,
+    ) -> Result<Vec<f32>, BackboneError> {
         self.check(ids)?;
-        // The last token is computed anew even where all are known: its hidden state is not kept.
-        let shared = context.shared(ids).min(ids.len() - 1);
-        context.truncate(shared);
-        let segment = Segment { caches: Caches::Kept(context), ids: ids[shared..].into(), start: shared };
-        let result = self.forward(vec![segment], self.chunk, interrupt);
+        let shared = self.reuse(context, ids, pooling);
+        let vector = Pooled::new(pooling, ids.len());
+        let segment =
+            Segment { caches: Caches::Kept(context), ids: ids[shared..].into(), start: shared, vector };
+        let result = self.run(&mut self.walk(vec![segment], self.chunk, pooling)?, interrupt);
         match &result {
             Ok(_) => context.tokens.extend_from_slice(&ids[shared..]),
             // Some layers have the tokens, some do not: forget them in all.
@@ -315,15 +392,19 @@ impl Backbone {
             self.check(ids)?;
         }
         let start = trunk.tokens.len();
+        let all = Pooling::default();
         let mut out = Vec::with_capacity(continuations.len());
         for batch in self.batches(continuations) {
             let segments: Vec<_> = batch
                 .iter()
-                .map(|ids| Segment { caches: Caches::Branch, ids: (*ids).into(), start })
+                .map(|ids| {
+                    let vector = Pooled::new(&all, ids.len());
+                    Segment { caches: Caches::Branch, ids: (*ids).into(), start, vector }
+                })
                 .collect();
             // A branch must not be cut by a chunk: its keys are gone after its turn in a layer.
             let tokens = batch.iter().map(|ids| ids.len()).sum();
-            let mut walk = self.walk(segments, tokens)?;
+            let mut walk = self.walk(segments, tokens, &all)?;
             walk.wanted = Wanted::All;
             walk.trunk = Some(&mut *trunk);
             let done = self.run(&mut walk, interrupt);
@@ -351,7 +432,7 @@ impl Backbone {
         })
     }
 
-    /// The hidden states of several prompts: each is exactly the vector that the prompt gets alone.
+    /// The vectors of several prompts: each is exactly the vector that the prompt gets alone.
     ///
     /// Short prompts go through the layers together, so that the weights are unpacked once for all of them.
     ///
@@ -363,10 +444,7 @@ impl Backbone {
         }
         let mut out = Vec::with_capacity(prompts.len());
         for batch in self.batches(prompts) {
-            let segments = batch
-                .iter()
-                .map(|ids| Segment { caches: Caches::Passing(self.cache()), ids: (*ids).into(), start: 0 })
-                .collect();
+            let segments = batch.iter().map(|ids| self.alone(ids)).collect();
             out.extend(self.forward(segments, self.chunk, None)?);
         }
         Ok(out)
@@ -382,14 +460,14 @@ impl Backbone {
         }
     }
 
-    /// The segments' tokens through every layer; the hidden state of each one's last token, in order.
+    /// The segments' tokens through the layers; the vector of each, in order.
     fn forward(
         &self,
         segments: Vec<Segment<'_>>,
         chunk: usize,
         interrupt: Option<&dyn Interrupt>,
     ) -> Result<Vec<Vec<f32>>, BackboneError> {
-        self.run(&mut self.walk(segments, chunk)?, interrupt)
+        self.run(&mut self.walk(segments, chunk, &self.pooling)?, interrupt)
     }
 
     fn run(
@@ -407,26 +485,34 @@ impl Backbone {
         }
     }
 
-    fn walk<'a>(&self, segments: Vec<Segment<'a>>, chunk: usize) -> Result<Walk<'a>, BackboneError> {
+    fn walk<'a>(
+        &self,
+        segments: Vec<Segment<'a>>,
+        chunk: usize,
+        pooling: &Pooling,
+    ) -> Result<Walk<'a>, BackboneError> {
         let mut scratch = Scratch::default();
         self.gather(&segments, &mut scratch.x)?;
         let positions = segments.iter().flat_map(|s| s.start..s.start + s.ids.len()).collect();
-        let pooled = segments
-            .iter()
-            .scan(0, |rows, s| {
-                *rows += s.ids.len();
-                Some(*rows - 1)
-            })
-            .collect();
-        let chunk = chunk.max(1);
-        let wanted = Wanted::Rows(pooled);
+        let last_rows = segments.iter().scan(0, |rows, s| {
+            *rows += s.ids.len();
+            Some(*rows - 1)
+        });
+        let depth = pooling.depth(self.shape.layers);
+        let wanted = if pooling.means_after(depth, self.shape.layers) {
+            Wanted::Means
+        } else {
+            Wanted::Rows(last_rows.collect())
+        };
         Ok(Walk {
             segments,
             trunk: None,
-            chunk,
+            chunk: chunk.max(1),
             scratch,
             positions,
             wanted,
+            pooling: pooling.clone(),
+            depth,
             layer: 0,
             start: 0,
             attended: false,
@@ -437,12 +523,15 @@ impl Backbone {
     ///
     /// Layer after layer, `chunk` tokens at a time: beside the residual stream, memory does not grow with the prompt.
     fn advance(&self, walk: &mut Walk<'_>) -> Result<Option<Vec<Vec<f32>>>, BackboneError> {
-        let Some(layer) = self.layers.get(walk.layer) else { return self.pooled(walk).map(Some) };
+        if walk.layer == walk.depth {
+            return self.ended(walk).map(Some);
+        }
+        let layer = &self.layers[walk.layer];
         let s = &mut walk.scratch;
         let hidden = self.shape.hidden;
         let window = self.plan.windows[walk.layer];
         // Of the last layer only the wanted rows are finished, and that at once for all chunks.
-        let last = walk.layer + 1 == self.layers.len() && matches!(walk.wanted, Wanted::Rows(_));
+        let last = walk.layer + 1 == walk.depth && matches!(walk.wanted, Wanted::Rows(_));
         let rows = walk.start..walk.positions.len().min(walk.start + walk.chunk);
         if !walk.attended {
             if walk.start == 0 {
@@ -472,41 +561,61 @@ impl Backbone {
         walk.start = rows.end;
         if walk.start == walk.positions.len() {
             (walk.layer, walk.start) = (walk.layer + 1, 0);
+            // What is read of the last layer is read at the end.
+            if walk.layer < walk.depth && walk.pooling.reads_after(walk.layer) {
+                self.unit(&s.x, &mut s.h);
+                pool(&mut walk.segments, &walk.pooling, Some(walk.layer), &s.h, hidden, |s| s.ids.len());
+            }
         }
         Ok(None)
     }
 
     /// What is left of the last layer, where it is done for the wanted rows alone, and the final norm.
-    fn pooled(&self, walk: &mut Walk<'_>) -> Result<Vec<Vec<f32>>, BackboneError> {
-        let (Some(layer), Some(window)) = (self.layers.last(), self.plan.windows.last().copied()) else {
-            return Err(BackboneError::NoTokens);
-        };
-        let s = &mut walk.scratch;
+    fn ended(&self, walk: &mut Walk<'_>) -> Result<Vec<Vec<f32>>, BackboneError> {
         let hidden = self.shape.hidden;
-        // A walk that has ended has no rows left.
-        let wanted = std::mem::replace(&mut walk.wanted, Wanted::Rows(Vec::new()));
-        let Wanted::Rows(pooled) = wanted else {
+        let wanted = std::mem::replace(&mut walk.wanted, Wanted::Nothing);
+        if let Wanted::Rows(rows) = &wanted {
+            self.finish_rows(walk, rows);
+        }
+        let s = &mut walk.scratch;
+        let layer = if walk.depth == self.shape.layers {
             self.norm(&s.x, &self.output_norm, &mut s.h);
-            return s.h.chunks_exact(hidden).map(|vector| finite(vector.to_vec())).collect();
+            None
+        } else {
+            self.unit(&s.x, &mut s.h);
+            Some(walk.depth)
         };
-        for (to, from) in pooled.iter().enumerate() {
+        let (segments, pooling) = (&mut walk.segments, &walk.pooling);
+        match wanted {
+            Wanted::Nothing => return Err(BackboneError::NoTokens),
+            Wanted::All => return s.h.chunks_exact(hidden).map(|vector| finite(vector.to_vec())).collect(),
+            Wanted::Means => pool(segments, pooling, layer, &s.h, hidden, |segment| segment.ids.len()),
+            Wanted::Rows(_) => pool(segments, pooling, layer, &s.h, hidden, |_| 1),
+        }
+        segments.iter_mut().map(|segment| std::mem::take(&mut segment.vector).finish()).collect()
+    }
+
+    /// The last layer for these rows of the residual stream, of which nothing but they is left.
+    fn finish_rows(&self, walk: &mut Walk<'_>, rows: &[usize]) {
+        let (hidden, index) = (self.shape.hidden, walk.depth - 1);
+        let (layer, window) = (&self.layers[index], self.plan.windows[index]);
+        let s = &mut walk.scratch;
+        for (to, from) in rows.iter().enumerate() {
             s.x.copy_within(from * hidden..(from + 1) * hidden, to * hidden);
         }
-        s.x.truncate(pooled.len() * hidden);
-        self.turn(s, window.is_some(), pooled.iter().map(|row| walk.positions[*row]));
+        s.x.truncate(rows.len() * hidden);
+        self.turn(s, window.is_some(), rows.iter().map(|row| walk.positions[*row]));
         self.norm(&s.x, &layer.attn_norm, &mut s.h);
         self.queries(layer, s, window.is_some());
         let width = self.shape.heads * self.shape.head_dim;
         s.attended.resize(s.q.len(), 0.0);
-        for (n, segment) in walk.segments.iter_mut().enumerate().take(pooled.len()) {
-            let cache = segment.caches.layer(None, self.layers.len() - 1);
+        for (n, segment) in walk.segments.iter_mut().enumerate().take(rows.len()) {
+            let cache = segment.caches.layer(None, index);
             let row = n * width..(n + 1) * width;
             let out = &mut s.attended[row.clone()];
             attention(self.isa, &self.pool, &s.q[row], self.shape.heads, cache, window, out);
         }
-        self.rest_of_layer(layer, s, 0..pooled.len());
-        self.norm(&s.x, &self.output_norm, &mut s.h);
-        s.h.chunks_exact(hidden).map(|vector| finite(vector.to_vec())).collect()
+        self.rest_of_layer(layer, s, 0..rows.len());
     }
 
     /// Fills the rotations of rows at these positions.
@@ -659,6 +768,23 @@ impl Backbone {
             quantized.quantize(self.isa, &self.pool, x, products[0].w.cols());
         }
         matmul(self.isa, &self.pool, Input { x, q: quantized }, products);
+    }
+}
+
+/// Lets each segment take what the pooling reads after `layer` layers from its `rows` of the states, which lie one
+/// segment after the other.
+fn pool(
+    segments: &mut [Segment<'_>],
+    pooling: &Pooling,
+    layer: Option<usize>,
+    mut states: &[f32],
+    hidden: usize,
+    rows: impl Fn(&Segment<'_>) -> usize,
+) {
+    for segment in segments {
+        let (own, rest) = states.split_at(rows(segment) * hidden);
+        states = rest;
+        segment.vector.take(pooling, layer, own, hidden, segment.caches.states());
     }
 }
 

@@ -1,6 +1,6 @@
-//! A prompt's token ids to the last token's hidden state.
+//! A prompt's token ids to the vector that the heads read: the last token's hidden state, or what [`Pooling`] says.
 //!
-//! A pass runs prefill: of the last layer no more than the last token needs, and no LM head. Who generates opens the head
+//! A pass runs prefill: of the last layer no more than the vector needs, and no LM head. Who generates opens the head
 //! beside it ([`Backbone::head`]) and goes on in a [`Context`], a token a pass. Weights stay as the file has them (mapped
 //! pages natively); embedding rows are gathered from the file, one by one.
 //!
@@ -10,6 +10,7 @@
 mod architecture;
 mod forward;
 mod head;
+mod pooling;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -17,6 +18,7 @@ mod weights;
 pub use architecture::{Architecture, Shape};
 pub use forward::{Cancel, Context, Interrupt, Pass};
 pub use head::LmHead;
+pub use pooling::{MAX_PARTS, Part, Pooling, PoolingError, Tokens};
 pub(crate) use weights::parts;
 
 use crate::gguf::{Gguf, GgufError, TensorInfo};
@@ -47,6 +49,8 @@ pub struct BackboneOptions {
     pub chunk: Option<usize>,
     /// How weights and activations are multiplied.
     pub arithmetic: Arithmetic,
+    /// What of a pass becomes its vector.
+    pub pooling: Pooling,
 }
 
 /// How weights and activations are multiplied.
@@ -122,6 +126,14 @@ pub enum BackboneError {
         /// Why not.
         source: MatrixError,
     },
+    /// The vector asked for cannot be had from this backbone.
+    #[error("{file}: pooling: {source}")]
+    Pooling {
+        /// The file.
+        file: String,
+        /// Why not.
+        source: PoolingError,
+    },
     /// There is nothing to read.
     #[error("there are no tokens: an empty prompt has no hidden state")]
     NoTokens,
@@ -182,10 +194,13 @@ pub struct Backbone {
     pool: Pool,
     chunk: usize,
     arithmetic: Arithmetic,
+    pooling: Pooling,
     source: Arc<dyn Source>,
     embedding: TensorInfo,
     layers: Vec<Layer>,
     output_norm: Vec<f32>,
+    /// A norm's weights that change nothing.
+    ones: Vec<f32>,
 }
 
 impl Backbone {
@@ -200,6 +215,9 @@ impl Backbone {
         }
         let shape = Shape::read(gguf)?;
         weights::refuse_unknown(gguf, &shape)?;
+        let pooling = options.pooling.clone();
+        let wrong = |source| BackboneError::Pooling { file: gguf.source().name().to_owned(), source };
+        pooling.check(shape.layers).map_err(wrong)?;
         let plan = Plan::read(gguf, &shape)?;
         let embedding = gguf.require_tensor("token_embd.weight")?.clone();
         embedding.block_type()?;
@@ -218,7 +236,9 @@ impl Backbone {
                 .unwrap_or_else(|| Pool::new(options.threads.unwrap_or_else(Pool::default_threads))),
             chunk: options.chunk.unwrap_or(DEFAULT_CHUNK).max(1),
             arithmetic,
+            pooling,
             source: gguf.source().clone(),
+            ones: vec![1.0; shape.hidden],
             shape,
             plan,
             embedding,
@@ -242,6 +262,16 @@ impl Backbone {
         self.shape.hidden
     }
 
+    /// What of a pass becomes its vector.
+    pub const fn pooling(&self) -> &Pooling {
+        &self.pooling
+    }
+
+    /// Length of a pass's vector.
+    pub fn vector_size(&self) -> usize {
+        self.pooling.width(self.shape.hidden)
+    }
+
     /// The instruction set that runs.
     pub const fn isa(&self) -> Isa {
         self.isa
@@ -257,16 +287,29 @@ impl Backbone {
         &self.pool
     }
 
-    /// Bytes of the weights that a prompt reads whole (all but the embedding), as the file has them.
+    /// Bytes of the weights that a prompt reads whole, as the file has them: all but the embedding, and but the layers
+    /// that the vector does not need.
     pub fn weight_bytes(&self) -> u64 {
-        let matrices = self.layers.iter().flat_map(Layer::matrices);
-        matrices.map(|m| m.bytes().len() as u64).sum()
+        bytes(&self.layers[..self.depth()])
+    }
+
+    /// Bytes of the weights that a token of a generated text reads whole, LM head not counted.
+    pub(crate) fn decode_bytes(&self) -> u64 {
+        bytes(&self.layers)
     }
 
     /// Multiply-adds that the weights cost for one token, attention not counted.
     pub fn multiply_adds(&self) -> u64 {
-        self.layers.iter().flat_map(Layer::matrices).map(|m| m.rows() as u64 * m.cols() as u64).sum()
+        self.layers[..self.depth()]
+            .iter()
+            .flat_map(Layer::matrices)
+            .map(|m| m.rows() as u64 * m.cols() as u64)
+            .sum()
     }
+}
+
+fn bytes(layers: &[Layer]) -> u64 {
+    layers.iter().flat_map(Layer::matrices).map(|matrix| matrix.bytes().len() as u64).sum()
 }
 
 impl std::fmt::Debug for Backbone {

@@ -22,13 +22,19 @@ struct Model {
     architecture: &'static str,
     without: &'static str,
     layers: u32,
-    swap: Option<(&'static str, Vec<u64>, Vec<f32>)>,
+    swap: Vec<(&'static str, Vec<u64>, Vec<f32>)>,
     extra: Vec<(&'static str, crate::gguf::Value)>,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Self { architecture: "llama", without: "", layers: LAYERS as u32, swap: None, extra: Vec::new() }
+        Self {
+            architecture: "llama",
+            without: "",
+            layers: LAYERS as u32,
+            swap: Vec::new(),
+            extra: Vec::new(),
+        }
     }
 }
 
@@ -78,19 +84,14 @@ impl Model {
             if name == self.without {
                 continue;
             }
-            match &self.swap {
-                Some((swapped, dims, values)) if *swapped == name => {
-                    file = file.f32_tensor(&name, dims, values);
-                }
-                _ => {
-                    let n = dims.iter().product::<u64>() as usize;
-                    file = file.f32_tensor(&name, &dims, &noise(n, &mut seed));
-                }
+            let n = dims.iter().product::<u64>() as usize;
+            let values = noise(n, &mut seed);
+            match self.swap.iter().find(|(swapped, ..)| *swapped == name) {
+                Some((_, dims, values)) => file = file.f32_tensor(&name, dims, values),
+                None => file = file.f32_tensor(&name, &dims, &values),
             }
         }
-        if let Some((name, dims, values)) = &self.swap
-            && name.ends_with(".bias")
-        {
+        for (name, dims, values) in self.swap.iter().filter(|(name, ..)| name.ends_with(".bias")) {
             file = file.f32_tensor(name, dims, values);
         }
         Gguf::open(Arc::new(Memory::new("tiny", file.build()))).unwrap()
@@ -166,7 +167,7 @@ fn values_that_cannot_be_are_refused_with_the_key() {
 
 #[test]
 fn a_tensor_of_another_shape_is_refused_with_both_shapes() {
-    let swap = Some(("blk.0.attn_k.weight", vec![32, 16], vec![0.0; 512]));
+    let swap = vec![("blk.0.attn_k.weight", vec![32, 16], vec![0.0; 512])];
     let error = Model { swap, ..Model::default() }.error();
     assert!(
         matches!(&error, BackboneError::TensorShape { tensor, expected, found, .. }
@@ -177,7 +178,7 @@ fn a_tensor_of_another_shape_is_refused_with_both_shapes() {
 
 #[test]
 fn a_tensor_that_would_be_left_out_is_refused() {
-    let swap = Some(("blk.0.attn_q.bias", vec![64], vec![0.0; 64]));
+    let swap = vec![("blk.0.attn_q.bias", vec![64], vec![0.0; 64])];
     let error = Model { swap, ..Model::default() }.error();
     assert!(
         matches!(&error, BackboneError::UnknownTensor { tensor, .. } if tensor == "blk.0.attn_q.bias"),
@@ -200,7 +201,7 @@ fn weights_that_are_not_finite_are_found_and_wedge_nothing() {
         let mut values = vec![0.5; 32 * VOCAB];
         values[3 * 32 + 5] = bad;
         let model =
-            Model { swap: Some(("token_embd.weight", vec![32, VOCAB as u64], values)), ..Model::default() };
+            Model { swap: vec![("token_embd.weight", vec![32, VOCAB as u64], values)], ..Model::default() };
         let model = model.load().unwrap();
         let mut context = model.context();
         let before = model.embed_in(&mut context, &[1, 2], None).unwrap();
@@ -274,6 +275,106 @@ fn a_pass_in_steps_gives_the_same_bits_and_its_context_back() {
     assert!(matches!(model.begin(&[], None), Err(BackboneError::NoTokens)));
 }
 
+/// Each token's vector, as the token alone would have it at the end of its prompt.
+fn of_prefixes(model: &Backbone, ids: &[u32]) -> Vec<Vec<f32>> {
+    (1..=ids.len()).map(|n| model.embed(&ids[..n]).unwrap()).collect()
+}
+
+fn mean(rows: &[Vec<f32>]) -> Vec<f32> {
+    let sum = |at: usize| rows.iter().fold(0.0, |sum, row| sum + f64::from(row[at]));
+    (0..rows[0].len()).map(|at| (sum(at) / rows.len() as f64) as f32).collect()
+}
+
+#[test]
+fn each_part_of_a_pooling_is_what_its_name_says() {
+    let with = |model: &Model, pooling: &str| {
+        let options = BackboneOptions {
+            pooling: pooling.parse().unwrap(),
+            threads: Some(1),
+            ..BackboneOptions::default()
+        };
+        Backbone::load(&model.build(), &options).unwrap()
+    };
+    let ids = [1, 2, 3, 4, 5, 6, 0, 1];
+    let model = Model::default();
+    let last = model.load().unwrap();
+    assert_eq!(with(&model, "mean").embed(&ids).unwrap(), mean(&of_prefixes(&last, &ids)));
+    // A model whose second layer adds nothing and whose final norm has no weights ends with what `@1` reads.
+    let zeros = |name| (name, vec![32], vec![0.0; 32]);
+    let ended = Model {
+        swap: vec![
+            zeros("blk.1.attn_norm.weight"),
+            zeros("blk.1.ffn_norm.weight"),
+            ("output_norm.weight", vec![32], vec![1.0; 32]),
+        ],
+        ..Model::default()
+    };
+    let ended = ended.load().unwrap();
+    let early = with(&model, "last@1");
+    assert_eq!(early.embed(&ids).unwrap(), ended.embed(&ids).unwrap());
+    assert_eq!(with(&model, "mean@1").embed(&ids).unwrap(), mean(&of_prefixes(&ended, &ids)));
+    // A vector of the first layer needs no other one.
+    assert_eq!((early.depth(), last.depth()), (1, 2));
+    assert_eq!(2 * early.weight_bytes(), last.weight_bytes());
+    let whole = with(&model, "length+last+mean@1");
+    let vector = whole.embed(&ids).unwrap();
+    assert_eq!(vector.len(), whole.vector_size());
+    assert_eq!(vector[0], 9f32.ln());
+    assert_eq!(vector[1..33], last.embed(&ids).unwrap());
+    assert_eq!(vector[33..], with(&model, "mean@1").embed(&ids).unwrap());
+    let options = BackboneOptions { pooling: "mean@2".parse().unwrap(), ..BackboneOptions::default() };
+    let error = Backbone::load(&model.build(), &options).unwrap_err();
+    assert!(matches!(error, BackboneError::Pooling { .. }) && error.to_string().contains("`@1`"), "{error}");
+}
+
+#[test]
+fn a_pooled_vector_has_the_same_bits_however_it_is_read() {
+    let ids = [1, 2, 3, 4, 5, 6, 0, 1];
+    for pooling in ["mean", "last@1", "mean@1", "last+mean+mean@1+last@1+length"] {
+        let of = |chunk, threads| {
+            let options = BackboneOptions {
+                pooling: pooling.parse().unwrap(),
+                threads: Some(threads),
+                chunk: Some(chunk),
+                ..BackboneOptions::default()
+            };
+            Backbone::load(&Model::default().build(), &options).unwrap()
+        };
+        let model = of(512, 1);
+        let whole = model.embed(&ids).unwrap();
+        for chunk in [1, 3] {
+            assert_eq!(of(chunk, 2).embed(&ids).unwrap(), whole, "{pooling}");
+        }
+        let batch = model.embed_batch(&[&ids[..3], &ids, &[6]]).unwrap();
+        assert_eq!(batch[1], whole, "{pooling}");
+        assert_eq!(batch[0], model.embed(&ids[..3]).unwrap(), "{pooling}");
+        let mut context = model.context();
+        model.embed_in(&mut context, &[1, 2, 3, 0, 0], None).unwrap();
+        let mut start = context.prefix(4);
+        assert_eq!(model.embed_in(&mut context, &ids, None).unwrap(), whole, "{pooling}");
+        assert_eq!(model.embed_in(&mut start, &ids, None).unwrap(), whole, "{pooling}");
+        assert_eq!(model.embed_in(&mut context, &ids, None).unwrap(), whole, "{pooling}: all is known");
+        let cancel = Cancel::new();
+        cancel.cancel();
+        assert!(model.embed_in(&mut context, &ids[..5], Some(&cancel)).is_err());
+        let mut pass = model.begin(&ids, Some(context)).unwrap();
+        let vector = loop {
+            if let Some(vector) = model.step(&mut pass).unwrap() {
+                break vector;
+            }
+        };
+        assert_eq!(vector, whole, "{pooling}");
+        // A context of another kind of vector gives what it can: its tokens are read anew.
+        let mut other = Model::default().load().unwrap().context();
+        Model::default().load().unwrap().embed_in(&mut other, &ids, None).unwrap();
+        assert_eq!(model.embed_in(&mut other, &ids, None).unwrap(), whole, "{pooling}");
+        let mut half = pass.into_context().unwrap();
+        let last = model.embed_as(&mut half, &ids, None, &Pooling::default()).unwrap();
+        assert_eq!(last, Model::default().load().unwrap().embed(&ids).unwrap(), "{pooling}");
+        assert!(half.memory() >= 4 * half.tokens().len());
+    }
+}
+
 #[test]
 fn logits_that_are_not_finite_are_an_error() {
     let mut seed = 5;
@@ -281,7 +382,7 @@ fn logits_that_are_not_finite_are_an_error() {
     // A token that no prompt here has: the hidden states are sound, the tied head is not.
     embedding[32 * 6 + 3] = f32::NAN;
     let damaged =
-        Model { swap: Some(("token_embd.weight", vec![32, VOCAB as u64], embedding)), ..Model::default() };
+        Model { swap: vec![("token_embd.weight", vec![32, VOCAB as u64], embedding)], ..Model::default() };
     for (model, sound) in [(Model::default(), true), (damaged, false)] {
         let gguf = model.build();
         let backbone = Backbone::load(&gguf, &BackboneOptions::default()).unwrap();

@@ -1,7 +1,7 @@
 //! Probabilities over given continuations: one pass over what they share, and one over all that they do not.
 
 use super::{GenerateError, Generator};
-use crate::backbone::{BackboneError, Cancel, Interrupt, KvType};
+use crate::backbone::{BackboneError, Cancel, Interrupt, KvType, Pooling};
 use std::sync::Arc;
 use zen_edge_kernels::math;
 use zen_edge_kernels::ops::log_sum_exp;
@@ -126,8 +126,8 @@ impl Generator {
         let shortest = whole.iter().map(Vec::len).min().unwrap_or(1);
         let shared = shared.clamp(boundary, shortest - 1).max(boundary);
 
-        let mut trunk = self.backbone().context_of(KvType::F32);
-        let mut last = self.backbone().embed_in(&mut trunk, &whole[0][..boundary], interrupt)?;
+        let (mut trunk, last_token) = (self.backbone().context_of(KvType::F32), Pooling::default());
+        let mut last = self.backbone().embed_as(&mut trunk, &whole[0][..boundary], interrupt, &last_token)?;
         let mut beginning = 0.0;
         if shared > boundary {
             let more = &whole[0][boundary..shared];
@@ -136,7 +136,7 @@ impl Generator {
             let mut states = last;
             states.extend_from_slice(&hidden[..rows - size]);
             beginning = self.log_likelihood(&states, more)?;
-            last = self.backbone().embed_in(&mut trunk, &whole[0][..shared], interrupt)?;
+            last = self.backbone().embed_as(&mut trunk, &whole[0][..shared], interrupt, &last_token)?;
         }
         // The last token of an option is predicted, not read.
         let read: Vec<&[u32]> = whole.iter().map(|ids| &ids[shared..ids.len() - 1]).collect();

@@ -106,7 +106,8 @@ pub struct Timings {
 /// The last token's hidden state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embedding {
-    /// After the final norm, not normalised: `hidden_size` values.
+    /// What the heads read, not normalised: the last token's hidden state after the final norm, or what the config's
+    /// `pooling` says.
     pub vector: Vec<f32>,
     /// What was read.
     pub reading: Reading,
