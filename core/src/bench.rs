@@ -394,7 +394,7 @@ impl Bench {
         Progress { share: done / self.tasks.max(1) as f64, stage }
     }
 
-    /// Works for about `slice`, at least a step (half a layer of a chunk, a generated token), at most to the end of a
+    /// Works for about `slice`, at least a step (a part of a layer of a chunk, a generated token), at most to the end of a
     /// repetition; whether the bench is done. Between two calls the clock does not count.
     ///
     /// # Errors

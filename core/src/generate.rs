@@ -377,7 +377,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Makes one step: half a layer of a chunk of the prompt, or one token.
+    /// Makes one step: a part of a layer of a chunk of the prompt, or one token.
     ///
     /// # Errors
     /// What the backbone says; the generation has then ended. Being cancelled is no error: see [`StopReason::Cancelled`].

@@ -15,7 +15,7 @@ use zen_edge_core::decision::Thermal;
 use zen_edge_core::lifecycle::{self, Device, Managed, ManagedSession};
 use zen_edge_core::router::{Calibration, Reward};
 
-/// Ends the call that it is handed to, within half a layer of a chunk. One token is for one call.
+/// Ends the call that it is handed to, within a part of a layer of a chunk. One token is for one call.
 #[derive(Debug, Default, uniffi::Object)]
 pub struct CancelToken(Arc<Cancel>);
 

@@ -4,13 +4,14 @@ use super::pooling::{Pooled, Pooling};
 use super::weights::Layer;
 use super::{Backbone, BackboneError};
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zen_edge_kernels::attention::{KvCache, KvType, attention};
 use zen_edge_kernels::format::dequantize;
 use zen_edge_kernels::gemm::{Activations, Input, Matrix, Product, matmul};
 use zen_edge_kernels::ops::{self, RopeTable};
 
-/// What may end a forward pass early. It is asked between two layers of a chunk.
+/// What may end a forward pass early. It is asked between two steps: some five in a layer of a chunk.
 pub trait Interrupt: Sync {
     /// Whether to stop now.
     fn stops(&self) -> bool;
@@ -167,6 +168,32 @@ enum Wanted {
     Nothing,
 }
 
+/// Where a value stood.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// The layer, from 1.
+    pub layer: usize,
+    /// What of it.
+    pub part: &'static str,
+    /// Whether it is the residual stream after the whole layer.
+    pub whole: bool,
+}
+
+/// The parts of a layer, each of which is a step: about as long as one of its products takes.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// Norm, queries, keys and values.
+    Project,
+    /// The keys into the caches, and attention.
+    Attend,
+    /// `x += o(attended)`.
+    Output,
+    /// `silu(gate(norm(x))) * up(norm(x))`.
+    Widen,
+    /// `x += down(…)`.
+    Narrow,
+}
+
 /// Where several segments are on their way through the layers.
 struct Walk<'a> {
     segments: Vec<Segment<'a>>,
@@ -182,8 +209,8 @@ struct Walk<'a> {
     layer: usize,
     /// The first row of the chunk.
     start: usize,
-    /// Whether the chunk's attention is done, and what follows it in the layer is not.
-    attended: bool,
+    /// What comes next for the chunk.
+    stage: Stage,
 }
 
 /// A prompt on its way through the layers, for a caller that must do other things in between: [`Backbone::begin`].
@@ -253,7 +280,7 @@ impl Backbone {
         shared
     }
 
-    /// Makes one step of a pass, at most half a layer of a chunk: the vector after the last one, else `None`. The bits are
+    /// Makes one step of a pass, a part of a layer for a chunk, about as long as one product takes: the vector after the last one, else `None`. The bits are
     /// those of [`embed`](Self::embed).
     ///
     /// # Errors
@@ -515,11 +542,11 @@ impl Backbone {
             depth,
             layer: 0,
             start: 0,
-            attended: false,
+            stage: Stage::Project,
         })
     }
 
-    /// Half a layer of a chunk, or what comes after the last layer: then the vectors.
+    /// A part of a layer for a chunk, or what comes after the last layer: then the vectors.
     ///
     /// Layer after layer, `chunk` tokens at a time: beside the residual stream, memory does not grow with the prompt.
     fn advance(&self, walk: &mut Walk<'_>) -> Result<Option<Vec<Vec<f32>>>, BackboneError> {
@@ -533,41 +560,93 @@ impl Backbone {
         // Of the last layer only the wanted rows are finished, and that at once for all chunks.
         let last = walk.layer + 1 == walk.depth && matches!(walk.wanted, Wanted::Rows(_));
         let rows = walk.start..walk.positions.len().min(walk.start + walk.chunk);
-        if !walk.attended {
-            if walk.start == 0 {
-                for segment in &mut walk.segments {
-                    if let Caches::Passing(cache) = &mut segment.caches {
-                        cache.truncate(0);
+        match walk.stage {
+            Stage::Project => {
+                if walk.start == 0 {
+                    for segment in &mut walk.segments {
+                        if let Caches::Passing(cache) = &mut segment.caches {
+                            cache.truncate(0);
+                        }
                     }
                 }
+                self.turn(s, window.is_some(), walk.positions[rows.clone()].iter().copied());
+                self.norm(&s.x[rows.start * hidden..rows.end * hidden], &layer.attn_norm, &mut s.h);
+                self.keys_and_values(layer, s, window.is_some());
+                if !last {
+                    self.queries(layer, s, window.is_some());
+                }
+                walk.stage = Stage::Attend;
             }
-            self.turn(s, window.is_some(), walk.positions[rows.clone()].iter().copied());
-            self.norm(&s.x[rows.start * hidden..rows.end * hidden], &layer.attn_norm, &mut s.h);
-            self.keys_and_values(layer, s, window.is_some());
-            if !last {
-                self.queries(layer, s, window.is_some());
+            Stage::Attend => {
+                let trunk = walk.trunk.as_deref_mut();
+                self.attend(walk.layer, &mut walk.segments, trunk, s, rows.clone(), last, window);
+                walk.stage = Stage::Output;
+                // Of the last layer nothing follows here.
+                if last {
+                    self.next_chunk(walk, rows.end);
+                }
             }
-            let trunk = walk.trunk.as_deref_mut();
-            self.attend(walk.layer, &mut walk.segments, trunk, s, rows.clone(), last, window);
-            walk.attended = true;
-            // Of the last layer nothing follows here.
-            if !last {
-                return Ok(None);
+            Stage::Output => {
+                self.output(layer, s, rows);
+                walk.stage = Stage::Widen;
             }
-        } else {
-            self.rest_of_layer(layer, s, rows.clone());
-        }
-        walk.attended = false;
-        walk.start = rows.end;
-        if walk.start == walk.positions.len() {
-            (walk.layer, walk.start) = (walk.layer + 1, 0);
-            // What is read of the last layer is read at the end.
-            if walk.layer < walk.depth && walk.pooling.reads_after(walk.layer) {
-                self.unit(&s.x, &mut s.h);
-                pool(&mut walk.segments, &walk.pooling, Some(walk.layer), &s.h, hidden, |s| s.ids.len());
+            Stage::Widen => {
+                self.widen(layer, s, rows);
+                walk.stage = Stage::Narrow;
+            }
+            Stage::Narrow => {
+                self.narrow(layer, s, rows.clone());
+                self.next_chunk(walk, rows.end);
             }
         }
         Ok(None)
+    }
+
+    /// Runs a prompt through every layer for every token, and shows what each step left, `[token][…]`.
+    pub(super) fn watch(&self, ids: &[u32], see: &mut dyn FnMut(Place, &[f32])) -> Result<(), BackboneError> {
+        self.check(ids)?;
+        let all = Pooling::default();
+        // One chunk: a row is a token.
+        let mut walk = self.walk(vec![self.alone(ids)], ids.len(), &all)?;
+        walk.wanted = Wanted::All;
+        let place = |layer, part, whole| Place { layer, part, whole };
+        see(place(0, "embedding", true), &walk.scratch.x);
+        while walk.layer < walk.depth {
+            let (layer, stage) = (walk.layer + 1, walk.stage);
+            self.advance(&mut walk)?;
+            let s = &walk.scratch;
+            match stage {
+                Stage::Project => {
+                    see(place(layer, "queries", false), &s.q);
+                    see(place(layer, "keys", false), &s.k);
+                    see(place(layer, "values", false), &s.v);
+                }
+                Stage::Attend => see(place(layer, "attention", false), &s.attended),
+                Stage::Output => see(place(layer, "attention output", false), &s.x),
+                Stage::Widen => see(place(layer, "gate", false), &s.gate),
+                Stage::Narrow => see(place(layer, "ffn output", true), &s.x),
+            }
+        }
+        // What is not finite is what is looked for.
+        let _ = self.ended(&mut walk);
+        see(place(walk.depth + 1, "final norm", false), &walk.scratch.h);
+        Ok(())
+    }
+
+    /// Goes on to the next chunk, or to the next layer where there is none.
+    fn next_chunk(&self, walk: &mut Walk<'_>, done: usize) {
+        (walk.stage, walk.start) = (Stage::Project, done);
+        if done < walk.positions.len() {
+            return;
+        }
+        (walk.layer, walk.start) = (walk.layer + 1, 0);
+        // What is read of the last layer is read at the end.
+        if walk.layer < walk.depth && walk.pooling.reads_after(walk.layer) {
+            let s = &mut walk.scratch;
+            self.unit(&s.x, &mut s.h);
+            let (layer, hidden) = (Some(walk.layer), self.shape.hidden);
+            pool(&mut walk.segments, &walk.pooling, layer, &s.h, hidden, |segment| segment.ids.len());
+        }
     }
 
     /// What is left of the last layer, where it is done for the wanted rows alone, and the final norm.
@@ -615,7 +694,9 @@ impl Backbone {
             let out = &mut s.attended[row.clone()];
             attention(self.isa, &self.pool, &s.q[row], self.shape.heads, cache, window, out);
         }
-        self.rest_of_layer(layer, s, 0..rows.len());
+        for part in [Self::output, Self::widen, Self::narrow] {
+            part(self, layer, s, 0..rows.len());
+        }
     }
 
     /// Fills the rotations of rows at these positions.
@@ -636,7 +717,7 @@ impl Backbone {
         segments: &mut [Segment<'_>],
         mut trunk: Option<&mut Context>,
         s: &mut Scratch,
-        rows: core::ops::Range<usize>,
+        rows: Range<usize>,
         keys_only: bool,
         window: Option<usize>,
     ) {
@@ -668,28 +749,36 @@ impl Backbone {
         }
     }
 
-    /// From what attention gave to the residual stream: `x += o(attended)`, `x += ffn(norm(x))`.
-    fn rest_of_layer(&self, layer: &Layer, s: &mut Scratch, rows: core::ops::Range<usize>) {
+    /// From what attention gave to the residual stream: `x += o(attended)`.
+    fn output(&self, layer: &Layer, s: &mut Scratch, rows: Range<usize>) {
         let hidden = self.shape.hidden;
         self.project(&mut s.quantized, &s.attended, &layer.o, &mut s.h);
         if let Some(norm) = &layer.post_attn_norm {
             self.norm_in_place(&mut s.h, norm);
         }
-        let rows = rows.start * hidden..rows.end * hidden;
-        ops::add(&mut s.x[rows.clone()], &s.h);
-        self.norm(&s.x[rows.clone()], &layer.ffn_norm, &mut s.h);
-        let n = s.h.len() / hidden;
-        s.gate.resize(n * self.shape.ffn, 0.0);
-        s.up.resize(n * self.shape.ffn, 0.0);
+        ops::add(&mut s.x[rows.start * hidden..rows.end * hidden], &s.h);
+    }
+
+    /// The wide part of the feed-forward network, into `s.gate`.
+    fn widen(&self, layer: &Layer, s: &mut Scratch, rows: Range<usize>) {
+        let hidden = self.shape.hidden;
+        self.norm(&s.x[rows.start * hidden..rows.end * hidden], &layer.ffn_norm, &mut s.h);
+        s.gate.resize(rows.len() * self.shape.ffn, 0.0);
+        s.up.resize(rows.len() * self.shape.ffn, 0.0);
         let products =
             &mut [Product { w: &layer.gate, out: &mut s.gate }, Product { w: &layer.up, out: &mut s.up }];
         self.multiply(&mut s.quantized, &s.h, products);
         ops::gate(self.isa, &self.pool, self.plan.activation, &mut s.gate, &s.up);
+    }
+
+    /// `x += down(gate)`.
+    fn narrow(&self, layer: &Layer, s: &mut Scratch, rows: Range<usize>) {
+        let hidden = self.shape.hidden;
         self.project(&mut s.quantized, &s.gate, &layer.down, &mut s.h);
         if let Some(norm) = &layer.post_ffn_norm {
             self.norm_in_place(&mut s.h, norm);
         }
-        ops::add(&mut s.x[rows], &s.h);
+        ops::add(&mut s.x[rows.start * hidden..rows.end * hidden], &s.h);
     }
 
     /// The embedding rows of the segments' tokens, gathered from the file.

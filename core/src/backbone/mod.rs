@@ -13,12 +13,14 @@ mod head;
 mod pooling;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod weights;
 
 pub use architecture::{Architecture, Shape};
 pub use forward::{Cancel, Context, Interrupt, Pass};
 pub use head::LmHead;
 pub use pooling::{MAX_PARTS, Part, Pooling, PoolingError, Tokens};
+pub use trace::{Fault, LayerTrace, Trace};
 pub(crate) use weights::parts;
 
 use crate::gguf::{Gguf, GgufError, TensorInfo};
@@ -146,7 +148,9 @@ pub enum BackboneError {
         vocab: usize,
     },
     /// The hidden state holds an infinity or NaN.
-    #[error("the hidden state is not finite: the file's weights are damaged or overflow")]
+    #[error(
+        "the hidden state is not finite: the file's weights are damaged or overflow (`Backbone::trace` and `zen-edge inspect --trace` tell where)"
+    )]
     NotFinite,
     /// The caller cancelled.
     #[error("cancelled")]

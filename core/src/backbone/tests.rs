@@ -376,6 +376,36 @@ fn a_pooled_vector_has_the_same_bits_however_it_is_read() {
 }
 
 #[test]
+fn a_trace_names_the_first_part_that_is_not_finite() {
+    let sound = Model::default().load().unwrap().trace(&[1, 2, 3]).unwrap();
+    assert_eq!(sound.fault, None);
+    assert_eq!(sound.layers.iter().map(|layer| layer.layers).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(
+        sound
+            .layers
+            .iter()
+            .all(|layer| layer.not_finite == 0 && layer.rms > 0.0 && layer.largest >= layer.rms)
+    );
+    let with = |name: &'static str, dims: &[u64], at: usize, value: f32| {
+        let mut values = noise(dims.iter().product::<u64>() as usize, &mut 9);
+        values[at] = value;
+        let model = Model { swap: vec![(name, dims.to_vec(), values)], ..Model::default() }.load().unwrap();
+        assert!(matches!(model.embed(&[1, 2, 3]), Err(BackboneError::NotFinite)), "{name}");
+        let trace = model.trace(&[1, 2, 3]).unwrap();
+        // Later requests are not the worse for it.
+        assert!(matches!(model.embed(&[1, 2, 3]), Err(BackboneError::NotFinite)));
+        let fault = trace.fault.unwrap();
+        (fault.layer, fault.part, fault.token)
+    };
+    assert_eq!(with("token_embd.weight", &[32, VOCAB as u64], 3 * 32, f32::NAN), (0, "embedding", 2));
+    assert_eq!(with("blk.0.attn_q.weight", &[32, 64], 5, f32::NAN), (1, "queries", 0));
+    assert_eq!(with("blk.1.attn_v.weight", &[32, 32], 5, f32::INFINITY), (2, "values", 0));
+    assert_eq!(with("blk.1.ffn_up.weight", &[32, 48], 5, f32::NAN), (2, "gate", 0));
+    assert_eq!(with("blk.1.ffn_down.weight", &[48, 32], 5, f32::NAN), (2, "ffn output", 0));
+    assert_eq!(with("output_norm.weight", &[32], 5, f32::NEG_INFINITY), (3, "final norm", 0));
+}
+
+#[test]
 fn logits_that_are_not_finite_are_an_error() {
     let mut seed = 5;
     let mut embedding = noise(32 * VOCAB, &mut seed);

@@ -125,7 +125,7 @@ impl Job {
         }
     }
 
-    /// Works on; whether it is done. A step takes as long as half a layer of a chunk.
+    /// Works on; whether it is done. A step takes as long as a part of a layer of a chunk.
     pub fn step(&mut self) -> bool {
         let State::Reading(reading) = &mut self.state else { return true };
         let (unread, pass) = &mut **reading;

@@ -36,7 +36,7 @@ export interface Platform {
 /** Work between two looks at the messages, in milliseconds. */
 const SLICE = 8;
 /**
- * Tokens of a chunk: an abort is seen after half a layer of so many, at 0.6B some 75 ms (31 tokens/s, benches/records/web.md).
+ * Tokens of a chunk: an abort is seen after one product of so many, the largest of which is a third of a layer: at 0.6B some 50 ms.
  * Larger ones unpack the weights less often.
  */
 const CHUNK = 128;
