@@ -5,10 +5,15 @@ use crate::failure::Failure;
 use crate::model::locate;
 use crate::output::{self, bytes, line, plain, table};
 use owo_colors::OwoColorize;
+use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
+use zen_edge_core::backbone::{Backbone, BackboneOptions};
+use zen_edge_core::gguf::Gguf;
 use zen_edge_core::inspect::{Format, Report, Role, inspect};
+use zen_edge_core::pack::LoadError;
 use zen_edge_core::source::Memory;
+use zen_edge_core::tokenizer::{EncodeOptions, Tokenizer};
 
 /// The arguments of `zen-edge inspect`.
 #[derive(clap::Args, Debug)]
@@ -21,6 +26,9 @@ pub struct Args {
     /// List every metadata key
     #[arg(long)]
     metadata: bool,
+    /// Run this prompt through a backbone and show the residual stream after each layer, and where a value is not finite
+    #[arg(long, value_name = "PROMPT", conflicts_with_all = ["tensors", "metadata"])]
+    trace: Option<String>,
     /// Print JSON, for programs: everything
     #[arg(long)]
     json: bool,
@@ -30,6 +38,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let path = locate(&args.file)?;
     let source = Memory::open(&path).map_err(|error| Failure::file(&path, &error))?;
+    if let Some(prompt) = &args.trace {
+        return trace(source, prompt, args.json);
+    }
     let report = inspect(Arc::new(source))?;
     if args.json {
         let text = serde_json::to_string_pretty(&report);
@@ -48,6 +59,42 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         line(&tensors(&report));
     }
     Ok(())
+}
+
+/// The residual stream of a prompt; a value that is not finite is a failure of its own.
+fn trace(source: Memory, prompt: &str, json: bool) -> Result<(), Failure> {
+    let gguf = Gguf::open(Arc::new(source)).map_err(LoadError::from)?;
+    let ids = Tokenizer::from_gguf(&gguf).map_err(LoadError::from)?.encode(prompt, &EncodeOptions::default());
+    let backbone = Backbone::load(&gguf, &BackboneOptions::default()).map_err(LoadError::from)?;
+    let trace = backbone.trace(&ids).map_err(LoadError::from)?;
+    if json {
+        let layers = trace.layers.iter().map(|layer| {
+            json!({"layers": layer.layers, "rms": layer.rms, "largest": layer.largest, "not_finite": layer.not_finite})
+        });
+        let fault = trace
+            .fault
+            .as_ref()
+            .map(|fault| json!({"layer": fault.layer, "part": fault.part, "token": fault.token}));
+        line(&json!({"tokens": ids.len(), "layers": layers.collect::<Vec<_>>(), "fault": fault}).to_string());
+    } else {
+        let mut rows = table(&["after layer", "rms", "largest", "not finite"]);
+        for layer in &trace.layers {
+            let cells = [
+                if layer.layers == 0 { "embedding".to_owned() } else { layer.layers.to_string() },
+                format!("{:.4}", layer.rms),
+                format!("{:.3}", layer.largest),
+                layer.not_finite.to_string(),
+            ];
+            rows.add_row(cells);
+        }
+        output::right(&mut rows, 1..4);
+        line(&format!("{} tokens", ids.len()));
+        output::rows(&rows).for_each(|text| line(&text));
+    }
+    match trace.fault {
+        None => Ok(()),
+        Some(fault) => Err(Failure::new(Exit::Format, format!("a value is not finite: first in {fault}"))),
+    }
 }
 
 /// A row of the summary: what, and which.

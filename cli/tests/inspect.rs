@@ -1,6 +1,9 @@
 //! `zen-edge inspect` as a person or a script runs it.
 
 use std::process::{Command, Output};
+use std::sync::Arc;
+use zen_edge_core::gguf::Gguf;
+use zen_edge_core::source::Memory;
 
 fn zen_edge(words: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_zen-edge"))
@@ -83,4 +86,29 @@ fn each_wrong_file_has_its_exit_code() {
     assert!(code == Some(3) && err.contains("no/such/file.gguf"), "{err}");
     let (code, _, err) = zen_edge(&["inspect", env!("CARGO_TARGET_TMPDIR")]);
     assert!(code == Some(3) && err.contains("folder"), "{err}");
+}
+
+#[test]
+fn a_trace_shows_each_layer_and_names_the_one_that_breaks() {
+    let pack = concat!(env!("CARGO_MANIFEST_DIR"), "/../packs/default/model.gguf");
+    let (code, text, _) = zen_edge(&["inspect", pack, "--trace", "write a haiku"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("after layer") && text.contains("embedding") && text.lines().count() == 5,
+        "{text}"
+    );
+    // The second layer's norm with a NaN in it: its bytes are found by the tensor's place in the file.
+    let mut bytes = std::fs::read(pack).unwrap();
+    let gguf = Gguf::open(Arc::new(Memory::new("pack", bytes.clone()))).unwrap();
+    let at = gguf.require_tensor("blk.1.ffn_norm.weight").unwrap().offset as usize;
+    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let (_folder, path) = file("damaged.gguf", &bytes);
+    let (code, text, error) = zen_edge(&["inspect", &path, "--trace", "write a haiku", "--json"]);
+    assert_eq!(code, Some(4), "{text}{error}");
+    assert!(error.contains("layer 2, gate"), "{error}");
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (json["fault"]["layer"].as_u64(), json["layers"][1]["not_finite"].as_u64()),
+        (Some(2), Some(0))
+    );
 }
