@@ -5,8 +5,10 @@
 //! (256 elements).
 
 pub(crate) mod decode;
+mod encode;
 
 pub use decode::dequantize;
+pub use encode::{EncodeError, encode, encode_in};
 
 /// A tensor's element type as GGUF stores it, for the types that the kernels can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
