@@ -551,7 +551,7 @@ impl Router {
             let reading = Reading { cached: true, truncated: cut || truncated, ..reading };
             return Ok(Opened::Known(Embedding { vector, reading }));
         }
-        let (ids, truncated) = self.encode_clipped(text, plain_text);
+        let (ids, truncated) = encode_clipped(&self.config, &self.tokenizer, text, plain_text);
         let tokenized = self.clock.now();
 
         let home = match place {
@@ -639,29 +639,44 @@ impl Router {
     ///
     /// Characters are counted first, as the training did: Unicode scalar values, then tokens.
     pub fn encode(&self, prompt: &str, plain_text: Option<bool>) -> (Vec<u32>, bool) {
-        let (text, cut) = clip(prompt, self.config.max_chars, self.config.keep);
-        let (ids, truncated) = self.encode_clipped(text, plain_text.unwrap_or(self.config.plain_text));
-        (ids, cut || truncated)
-    }
-
-    fn encode_clipped(&self, text: &str, plain_text: bool) -> (Vec<u32>, bool) {
-        let options =
-            EncodeOptions { plain_text, add_bos: self.config.add_bos, add_eos: self.config.add_eos };
-        match self.config.keep {
-            Keep::Start => self.tokenizer.encode_limited(text, &options, self.config.max_tokens),
-            Keep::End => {
-                let mut ids = self.tokenizer.encode(text, &options);
-                let over = ids.len().saturating_sub(self.config.max_tokens);
-                ids.drain(..over);
-                (ids, over > 0)
-            }
-        }
+        encode(&self.config, &self.tokenizer, prompt, plain_text.unwrap_or(self.config.plain_text))
     }
 
     fn reading(&self, tokens: usize, timings: Timings) -> Reading {
         let backend =
             BackendInfo { device: "cpu", isa: self.backbone.isa().name(), threads: self.backbone.threads() };
         Reading { tokens, reused: 0, truncated: false, cached: false, backend, timings }
+    }
+}
+
+/// A prompt's ids under a config's length rule, and whether anything was cut: as [`Router::encode`], for who has the parts
+/// and no router.
+pub fn encode(
+    config: &RouterConfig,
+    tokenizer: &Tokenizer,
+    prompt: &str,
+    plain_text: bool,
+) -> (Vec<u32>, bool) {
+    let (text, cut) = clip(prompt, config.max_chars, config.keep);
+    let (ids, truncated) = encode_clipped(config, tokenizer, text, plain_text);
+    (ids, cut || truncated)
+}
+
+fn encode_clipped(
+    config: &RouterConfig,
+    tokenizer: &Tokenizer,
+    text: &str,
+    plain_text: bool,
+) -> (Vec<u32>, bool) {
+    let options = EncodeOptions { plain_text, add_bos: config.add_bos, add_eos: config.add_eos };
+    match config.keep {
+        Keep::Start => tokenizer.encode_limited(text, &options, config.max_tokens),
+        Keep::End => {
+            let mut ids = tokenizer.encode(text, &options);
+            let over = ids.len().saturating_sub(config.max_tokens);
+            ids.drain(..over);
+            (ids, over > 0)
+        }
     }
 }
 

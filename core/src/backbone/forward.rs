@@ -790,6 +790,10 @@ impl Backbone {
         let row_bytes = self.embedding.row_bytes() as usize;
         let mut owned = Vec::new();
         for (id, x) in segments.iter().flat_map(|s| &*s.ids).zip(x.chunks_exact_mut(hidden)) {
+            if let Some(values) = &self.changed_embedding {
+                x.copy_from_slice(&values[*id as usize * hidden..][..hidden]);
+                continue;
+            }
             let offset = self.embedding.offset + u64::from(*id) * row_bytes as u64;
             if let Some(bytes) = self.source.view(offset, row_bytes) {
                 dequantize(ty, &bytes, x);

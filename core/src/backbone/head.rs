@@ -42,7 +42,8 @@ impl Backbone {
             Some(tensor) => tensor,
             None => gguf.require_tensor("token_embd.weight")?,
         };
-        let matrix = weights::matrix(gguf, tensor, self.shape.vocab, self.shape.hidden, self.arithmetic)?;
+        let mut arithmetic = self.arithmetic;
+        let matrix = weights::matrix(gguf, tensor, self.shape.vocab, self.shape.hidden, &mut arithmetic)?;
         Ok(LmHead { matrix, tied: own.is_none() })
     }
 

@@ -22,6 +22,7 @@ pub use head::LmHead;
 pub use pooling::{MAX_PARTS, Part, Pooling, PoolingError, Tokens};
 pub use trace::{Fault, LayerTrace, Trace};
 pub(crate) use weights::parts;
+pub use weights::{Held, Weights};
 
 use crate::gguf::{Gguf, GgufError, TensorInfo};
 use crate::source::Source;
@@ -184,7 +185,7 @@ pub fn check(gguf: &Gguf) -> Result<(), BackboneError> {
     // Where the source maps its bytes a layer's matrices cost nothing; elsewhere they would be read whole.
     if gguf.source().view(0, 0).is_some() {
         for layer in 0..shape.layers {
-            Layer::load(gguf, &shape, layer, Arithmetic::Int8)?;
+            Layer::load(gguf, &shape, layer, &mut Arithmetic::Int8)?;
         }
     }
     Ok(())
@@ -201,6 +202,8 @@ pub struct Backbone {
     pooling: Pooling,
     source: Arc<dyn Source>,
     embedding: TensorInfo,
+    /// The embedding's values, where they are not the file's.
+    changed_embedding: Option<Vec<f32>>,
     layers: Vec<Layer>,
     output_norm: Vec<f32>,
     /// A norm's weights that change nothing.
@@ -213,6 +216,21 @@ impl Backbone {
     /// # Errors
     /// [`BackboneError`], by cause.
     pub fn load(gguf: &Gguf, options: &BackboneOptions) -> Result<Self, BackboneError> {
+        let mut arithmetic = options.arithmetic;
+        Self::load_with(gguf, options, &mut arithmetic)
+    }
+
+    /// [`load`](Self::load) of a backbone whose matrices are held, and changed, as `weights` says: to tell what a scheme of
+    /// quantisation costs, or which part loses by int8 activations. Of the options, `arithmetic` then says only how an LM
+    /// head is held.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_with(
+        gguf: &Gguf,
+        options: &BackboneOptions,
+        weights: &mut dyn Weights,
+    ) -> Result<Self, BackboneError> {
         let isa = options.isa.unwrap_or_else(Isa::best);
         if !isa.is_available() {
             Isa::from_name(isa.name())?;
@@ -228,9 +246,9 @@ impl Backbone {
         if embedding.dims.len() != 2 || embedding.dims[0] != shape.hidden as u64 {
             return Err(BackboneError::shape(gguf, &embedding, &[shape.hidden, shape.vocab]));
         }
-        let arithmetic = options.arithmetic;
+        let changed_embedding = weights::embedding(gguf, &embedding, shape.hidden, weights)?;
         let layers =
-            (0..shape.layers).map(|i| Layer::load(gguf, &shape, i, arithmetic)).collect::<Result<_, _>>()?;
+            (0..shape.layers).map(|i| Layer::load(gguf, &shape, i, weights)).collect::<Result<_, _>>()?;
         let output_norm = weights::vector(gguf, gguf.require_tensor("output_norm.weight")?, shape.hidden)?;
         Ok(Self {
             isa,
@@ -239,13 +257,14 @@ impl Backbone {
                 .clone()
                 .unwrap_or_else(|| Pool::new(options.threads.unwrap_or_else(Pool::default_threads))),
             chunk: options.chunk.unwrap_or(DEFAULT_CHUNK).max(1),
-            arithmetic,
+            arithmetic: options.arithmetic,
             pooling,
             source: gguf.source().clone(),
             ones: vec![1.0; shape.hidden],
             shape,
             plan,
             embedding,
+            changed_embedding,
             layers,
             output_norm,
         })

@@ -117,6 +117,38 @@ fn the_tiny_model_runs() {
     assert_eq!(model.weight_bytes(), 4 * model.multiply_adds());
 }
 
+/// Changes tensors whose names hold a word; notes what it was asked for.
+struct Halved(&'static str, Vec<String>);
+
+impl Weights for Halved {
+    fn held(&mut self, tensor: &TensorInfo) -> Held {
+        self.1.push(tensor.name.clone());
+        if tensor.name.contains(self.0) { Held::Changed } else { Held::Float }
+    }
+
+    fn change(&mut self, tensor: &TensorInfo, cols: usize, values: &mut [f32]) {
+        assert_eq!((cols as u64, values.len() as u64), (tensor.dims[0], tensor.elements()));
+        values.iter_mut().for_each(|value| *value *= 0.5);
+    }
+}
+
+#[test]
+fn weights_are_changed_as_they_are_loaded() {
+    let gguf = Model::default().build();
+    let options = BackboneOptions { threads: Some(1), ..BackboneOptions::default() };
+    let plain = Backbone::load(&gguf, &options).unwrap().embed(&[1, 2, 3]).unwrap();
+    let changed = |word| {
+        let mut weights = Halved(word, Vec::new());
+        let model = Backbone::load_with(&gguf, &options, &mut weights).unwrap();
+        assert_eq!(weights.1.len(), 1 + 7 * LAYERS, "the embedding and each matrix, once: {:?}", weights.1);
+        model.embed(&[1, 2, 3]).unwrap()
+    };
+    assert_eq!(changed("no such tensor"), plain);
+    for word in ["token_embd", "blk.0.attn_v", "ffn_down"] {
+        assert_ne!(changed(word), plain, "{word}");
+    }
+}
+
 #[test]
 fn a8_an_architecture_that_we_do_not_run_is_named() {
     let error = Model { architecture: "mamba", ..Model::default() }.error();

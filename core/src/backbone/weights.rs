@@ -4,7 +4,45 @@ use super::architecture::{Architecture, Shape};
 use super::{Arithmetic, BackboneError};
 use crate::gguf::{Gguf, TensorInfo};
 use zen_edge_kernels::format::{BlockType, dequantize};
-use zen_edge_kernels::gemm::Matrix;
+use zen_edge_kernels::gemm::{Matrix, MatrixError};
+
+/// How a backbone holds a tensor's weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// As the file has them: products with a quantised matrix take int8 activations. An embedding's rows are read from the
+    /// file as they are needed.
+    File,
+    /// As f32, with products in f32. Of an embedding it is the same as [`Held::File`]: its rows are f32 in any case.
+    Float,
+    /// As [`Held::Float`], after [`Weights::change`]; an embedding is held in memory whole.
+    Changed,
+}
+
+/// What a caller does with a backbone's weights as they are loaded, see [`Backbone::load_with`](super::Backbone::load_with).
+///
+/// It is asked for the embedding and for every matrix of every layer, in the order in which they are loaded. Norms are not
+/// its own.
+pub trait Weights {
+    /// How this tensor is held.
+    fn held(&mut self, tensor: &TensorInfo) -> Held;
+
+    /// Changes the weights of a tensor that is [`Held::Changed`]: `[rows][cols]` of f32, where `cols` is the input
+    /// dimension (of an embedding: the hidden state). What stays infinite or NaN ends in
+    /// [`BackboneError::NotFinite`] when the backbone runs.
+    fn change(&mut self, tensor: &TensorInfo, cols: usize, values: &mut [f32]) {
+        let _ = (tensor, cols, values);
+    }
+}
+
+/// One arithmetic for all weights, none of them changed.
+impl Weights for Arithmetic {
+    fn held(&mut self, _: &TensorInfo) -> Held {
+        match self {
+            Self::Int8 => Held::File,
+            Self::Float => Held::Float,
+        }
+    }
+}
 
 /// One layer.
 pub(super) struct Layer {
@@ -48,15 +86,15 @@ impl Layer {
         gguf: &Gguf,
         shape: &Shape,
         index: usize,
-        arithmetic: Arithmetic,
+        weights: &mut dyn Weights,
     ) -> Result<Self, BackboneError> {
         let name = |part: &str| format!("blk.{index}.{part}.weight");
         let norm = |part: &str, len: usize| vector(gguf, gguf.require_tensor(&name(part))?, len);
         let optional = |part: &str, len: usize| -> Result<Option<Vec<f32>>, BackboneError> {
             if extra(shape.architecture).contains(&part) { norm(part, len).map(Some) } else { Ok(None) }
         };
-        let matrix = |part: &str, rows: usize, cols: usize| {
-            matrix(gguf, gguf.require_tensor(&name(part))?, rows, cols, arithmetic)
+        let mut matrix = |part: &str, rows: usize, cols: usize| {
+            matrix(gguf, gguf.require_tensor(&name(part))?, rows, cols, weights)
         };
         let (hidden, queries, kv) =
             (shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
@@ -122,27 +160,57 @@ pub(super) fn vector(gguf: &Gguf, tensor: &TensorInfo, len: usize) -> Result<Vec
     Ok(out)
 }
 
-/// A matrix of `rows` outputs and `cols` inputs: as the file has it, or in float arithmetic as F32.
+/// The embedding as f32, where it is changed; else nothing: its rows are read from the file.
+pub(super) fn embedding(
+    gguf: &Gguf,
+    tensor: &TensorInfo,
+    cols: usize,
+    weights: &mut dyn Weights,
+) -> Result<Option<Vec<f32>>, BackboneError> {
+    if weights.held(tensor) != Held::Changed {
+        return Ok(None);
+    }
+    let (ty, bytes) = (tensor.block_type()?, gguf.tensor_bytes(tensor)?);
+    let rows = usize::try_from(tensor.rows()).unwrap_or(usize::MAX);
+    floats(tensor, Matrix::new(ty, rows, cols, bytes), weights, Held::Changed).map(Some)
+}
+
+/// The values of a matrix, whose shape was held against its bytes before anything is allocated by it.
+fn floats(
+    tensor: &TensorInfo,
+    matrix: Result<Matrix, MatrixError>,
+    weights: &mut dyn Weights,
+    held: Held,
+) -> Result<Vec<f32>, BackboneError> {
+    let failed = |source| BackboneError::Matrix { tensor: tensor.name.clone(), source };
+    let matrix = matrix.map_err(failed)?;
+    let mut values = vec![0.0f32; matrix.rows() * matrix.cols()];
+    dequantize(matrix.block_type(), matrix.bytes(), &mut values);
+    if held == Held::Changed {
+        weights.change(tensor, matrix.cols(), &mut values);
+    }
+    Ok(values)
+}
+
+/// A matrix of `rows` outputs and `cols` inputs: as the file has it, or as F32.
 pub(super) fn matrix(
     gguf: &Gguf,
     tensor: &TensorInfo,
     rows: usize,
     cols: usize,
-    arithmetic: Arithmetic,
+    weights: &mut dyn Weights,
 ) -> Result<Matrix, BackboneError> {
     let mut ty = tensor.block_type()?;
     if tensor.dims != [cols as u64, rows as u64] {
         return Err(BackboneError::shape(gguf, tensor, &[cols, rows]));
     }
     let mut bytes = gguf.tensor_bytes(tensor)?;
-    let failed = |source| BackboneError::Matrix { tensor: tensor.name.clone(), source };
-    if arithmetic == Arithmetic::Float && ty != BlockType::F32 {
-        // The shape is held against the bytes before anything is allocated by it.
-        Matrix::new(ty, rows, cols, bytes.clone()).map_err(failed)?;
-        let mut values = vec![0.0f32; rows * cols];
-        dequantize(ty, &bytes, &mut values);
+    let held = weights.held(tensor);
+    if held == Held::Changed || (held == Held::Float && ty != BlockType::F32) {
+        let values = floats(tensor, Matrix::new(ty, rows, cols, bytes), weights, held)?;
         ty = BlockType::F32;
         bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>().into();
     }
+    let failed = |source| BackboneError::Matrix { tensor: tensor.name.clone(), source };
     Matrix::new(ty, rows, cols, bytes).map_err(failed)
 }
