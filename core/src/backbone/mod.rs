@@ -15,7 +15,7 @@ mod tests;
 mod weights;
 
 pub use architecture::{Architecture, Shape};
-pub use forward::{Cancel, Context, Interrupt, Pass};
+pub use forward::{Cancel, Context, Interrupt, Observer, Pass};
 pub use head::LmHead;
 pub(crate) use weights::parts;
 
@@ -186,6 +186,7 @@ pub struct Backbone {
     embedding: TensorInfo,
     layers: Vec<Layer>,
     output_norm: Vec<f32>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Backbone {
@@ -224,7 +225,13 @@ impl Backbone {
             embedding,
             layers,
             output_norm,
+            observer: None,
         })
+    }
+
+    /// Shows `observer` what each matrix of the layers is multiplied with, from now on.
+    pub fn observe(&mut self, observer: Arc<dyn Observer>) {
+        self.observer = Some(observer);
     }
 
     /// The file that it was loaded from.
