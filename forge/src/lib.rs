@@ -1,7 +1,13 @@
 //! What an owner of a catalog needs to make a pack, on their own machine.
 //!
+//! * [`mod@quantize`] – a float model to a quantised GGUF.
+//! * [`source`] – a model as named float tensors, from a GGUF or a folder of Hugging Face files.
+//! * [`gguf_writer`] – GGUF files, written as they go.
 //! * [`rows`] – prompts with their labels, from JSON lines.
 //!
 //! Nothing of it is part of a router that runs: applications do not link this crate.
 
+pub mod gguf_writer;
+pub mod quantize;
 pub mod rows;
+pub mod source;
