@@ -82,9 +82,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     bar.set_style(style.expect("the template is our own"));
     let mut stage = String::new();
     let mut progress = |now: zen_edge_forge::quantize::Progress<'_>| {
-        if now.stage == "prompts" && stage != "prompts" {
-            bar.reset();
-        } else if stage == "prompts" && now.stage != "prompts" {
+        // Prompts are read before tensors are written: each has the bar from its start.
+        if (now.stage == "prompts") != (stage == "prompts") {
             bar.reset();
         }
         if stage != now.stage {

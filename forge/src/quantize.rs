@@ -198,7 +198,7 @@ pub fn quantize(
                 (None, Some(gguf)) => gguf,
                 (None, None) => return Err(QuantizeError::Cancelled),
             };
-            Some(imatrix::collect(gguf, prompts, &pool, progress)?)
+            Some(Importance::collect(gguf, prompts, &pool, progress)?)
         }
     };
     let (file, tensors, squares) = write(&model, output, Some(mix), &pool, importance.as_ref(), progress)?;

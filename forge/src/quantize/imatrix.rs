@@ -50,43 +50,51 @@ impl Observer for Sums {
     }
 }
 
-/// Runs the prompts of `file` through the backbone of `gguf` and sums up what its matrices are multiplied with.
-pub(super) fn collect(
-    gguf: &Gguf,
-    file: &Path,
-    pool: &Pool,
-    progress: &mut dyn FnMut(Progress<'_>) -> bool,
-) -> Result<Importance, QuantizeError> {
-    let rows = rows::each(file, |row: rows::Row| Ok(row))?;
-    let tokenizer = Tokenizer::from_gguf(gguf)?;
-    let mut backbone =
-        Backbone::load(gguf, &BackboneOptions { pool: Some(pool.clone()), ..BackboneOptions::default() })?;
-    let sums = Arc::new(Sums::default());
-    backbone.observe(sums.clone());
-    let mut tokens = 0;
-    let mut prompts = 0;
-    for (i, row) in rows.iter().enumerate() {
-        if !progress(Progress { stage: "prompts", share: i as f64 / rows.len() as f64 }) {
-            return Err(QuantizeError::Cancelled);
+impl Importance {
+    /// Runs the prompts of `file` (JSON lines) through the backbone of `gguf` and sums up what its matrices are multiplied
+    /// with. `progress` is told of every prompt; where it gives `false`, the work ends.
+    ///
+    /// # Errors
+    /// [`QuantizeError`]: prompts that cannot be read, a model that does not run.
+    pub fn collect(
+        gguf: &Gguf,
+        file: &Path,
+        pool: &Pool,
+        progress: &mut dyn FnMut(Progress<'_>) -> bool,
+    ) -> Result<Importance, QuantizeError> {
+        let rows = rows::each(file, |row: rows::Row| Ok(row))?;
+        let tokenizer = Tokenizer::from_gguf(gguf)?;
+        let mut backbone = Backbone::load(
+            gguf,
+            &BackboneOptions { pool: Some(pool.clone()), ..BackboneOptions::default() },
+        )?;
+        let sums = Arc::new(Sums::default());
+        backbone.observe(sums.clone());
+        let mut tokens = 0;
+        let mut prompts = 0;
+        for (i, row) in rows.iter().enumerate() {
+            if !progress(Progress { stage: "prompts", share: i as f64 / rows.len() as f64 }) {
+                return Err(QuantizeError::Cancelled);
+            }
+            let (ids, _) = tokenizer.encode_limited(&row.prompt, &EncodeOptions::default(), LIMIT);
+            if ids.is_empty() {
+                continue;
+            }
+            backbone.embed(&ids)?;
+            tokens += ids.len() as u64;
+            prompts += 1;
         }
-        let (ids, _) = tokenizer.encode_limited(&row.prompt, &EncodeOptions::default(), LIMIT);
-        if ids.is_empty() {
-            continue;
-        }
-        backbone.embed(&ids)?;
-        tokens += ids.len() as u64;
-        prompts += 1;
+        let all = sums.by_matrix.lock().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default();
+        let columns = all.into_iter().map(|((layer, part), (count, squares))| {
+            let mean = squares.iter().sum::<f64>() / (squares.len() as f64 * count.max(1) as f64);
+            let of = |sum: &f64| ((sum + PRIOR * mean) / (count as f64 + PRIOR)) as f32;
+            (format!("blk.{layer}.{part}.weight"), squares.iter().map(of).collect())
+        });
+        Ok(Importance {
+            file: file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            prompts,
+            tokens,
+            columns: columns.collect(),
+        })
     }
-    let all = sums.by_matrix.lock().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default();
-    let columns = all.into_iter().map(|((layer, part), (count, squares))| {
-        let mean = squares.iter().sum::<f64>() / (squares.len() as f64 * count.max(1) as f64);
-        let of = |sum: &f64| ((sum + PRIOR * mean) / (count as f64 + PRIOR)) as f32;
-        (format!("blk.{layer}.{part}.weight"), squares.iter().map(of).collect())
-    });
-    Ok(Importance {
-        file: file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
-        prompts,
-        tokens,
-        columns: columns.collect(),
-    })
 }

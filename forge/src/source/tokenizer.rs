@@ -242,7 +242,7 @@ pub(super) fn read(
         let slot = tokens.get_mut(added.id as usize).ok_or_else(|| beyond(added.id))?;
         let kind = match slot.1 {
             TokenType::Unknown | TokenType::Byte => slot.1,
-            _ if added.special => TokenType::Control,
+            _ if added.special || looks_special(&added.content) => TokenType::Control,
             _ => TokenType::UserDefined,
         };
         *slot = (added.content.clone(), kind);
@@ -329,6 +329,18 @@ pub(super) fn read(
         metadata.push(("tokenizer.chat_template".to_owned(), template.into()));
     }
     Ok(())
+}
+
+/// Whether a token is one of a template's signs by its looks, though a `tokenizer.json` may not call it special: llama.cpp's
+/// converter goes by the same.
+fn looks_special(token: &str) -> bool {
+    let within = |start: &str, end: &str| {
+        token.len() >= start.len() + end.len() && token.starts_with(start) && token.ends_with(end)
+    };
+    ["<pad>", "<mask>", "<2mass>", "[@BOS@]"].contains(&token)
+        || within("<|", "|>")
+        || within("<｜", "｜>")
+        || within("<unused", ">")
 }
 
 /// The scores that the merges were made from: a token's is the higher the earlier its first merge stands.
