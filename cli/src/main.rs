@@ -16,6 +16,7 @@ mod learn;
 mod model;
 mod output;
 mod pull;
+mod quantize;
 mod route;
 mod serve;
 mod state;
@@ -55,6 +56,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Fetch a backbone into the user's cache: resumed, verified, whole or not there at all
     Pull(pull::Args),
+    /// Make a smaller GGUF of a float model: its weights in fewer bits, with the error of each tensor
+    Quantize(quantize::Args),
     /// Measure how fast this machine is, and set beside it how fast it could be at most
     Bench(Box<bench::Args>),
     /// Set records of several machines side by side
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Pull(args) => pull::run(&args).map_err(Into::into),
+        Command::Quantize(args) => quantize::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Compare(args) => compare::run(&args),
     };

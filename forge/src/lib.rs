@@ -3,6 +3,9 @@
 //! * [`verify`] – a backbone against a reference in float arithmetic: the same decisions?
 //! * [`ablate`] – what a scheme of quantisation costs the decision.
 //! * [`parity`] – the harness of both.
+//! * [`mod@quantize`] – a float model to a quantised GGUF.
+//! * [`source`] – a model as named float tensors, from a GGUF or a folder of Hugging Face files.
+//! * [`gguf_writer`] – GGUF files, written as they go.
 //! * [`rows`] – prompts with their labels, from JSON lines.
 //!
 //! Nothing of it is part of a router that runs: applications do not link this crate.
@@ -11,3 +14,7 @@ pub mod ablate;
 pub mod parity;
 pub mod rows;
 pub mod verify;
+pub mod gguf_writer;
+pub mod quantize;
+pub mod rows;
+pub mod source;

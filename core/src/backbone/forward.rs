@@ -17,6 +17,13 @@ pub trait Interrupt: Sync {
     fn stops(&self) -> bool;
 }
 
+/// Is shown what the matrices of a backbone are multiplied with, to learn which of their columns matter.
+pub trait Observer: Send + Sync {
+    /// `inputs` are rows of `columns` values, one a token, that go into the tensor `blk.LAYER.PART.weight`. Of the last layer
+    /// only the tokens that a vector is read at go into all but `attn_k` and `attn_v`.
+    fn product(&self, layer: usize, part: &'static str, inputs: &[f32], columns: usize);
+}
+
 /// Stops a forward pass from another thread.
 #[derive(Debug, Default)]
 pub struct Cancel(AtomicBool);
@@ -857,6 +864,15 @@ impl Backbone {
     }
 
     fn multiply(&self, quantized: &mut Activations, x: &[f32], products: &mut [Product<'_>]) {
+        if let Some(observer) = &self.observer {
+            for product in &*products {
+                let place = |layer: &Layer| layer.matrices().iter().position(|w| std::ptr::eq(*w, product.w));
+                let found = self.layers.iter().enumerate().find_map(|(i, layer)| Some((i, place(layer)?)));
+                if let Some((layer, at)) = found {
+                    observer.product(layer, Layer::MATRICES[at], x, product.w.cols());
+                }
+            }
+        }
         if products.iter().any(|p| p.w.is_quantized()) {
             quantized.quantize(self.isa, &self.pool, x, products[0].w.cols());
         }

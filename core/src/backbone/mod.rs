@@ -17,7 +17,7 @@ mod trace;
 mod weights;
 
 pub use architecture::{Architecture, Shape};
-pub use forward::{Cancel, Context, Interrupt, Pass};
+pub use forward::{Cancel, Context, Interrupt, Observer, Pass};
 pub use head::LmHead;
 pub use pooling::{MAX_PARTS, Part, Pooling, PoolingError, Tokens};
 pub use trace::{Fault, LayerTrace, Trace};
@@ -208,6 +208,7 @@ pub struct Backbone {
     output_norm: Vec<f32>,
     /// A norm's weights that change nothing.
     ones: Vec<f32>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Backbone {
@@ -267,7 +268,13 @@ impl Backbone {
             changed_embedding,
             layers,
             output_norm,
+            observer: None,
         })
+    }
+
+    /// Shows `observer` what each matrix of the layers is multiplied with, from now on.
+    pub fn observe(&mut self, observer: Arc<dyn Observer>) {
+        self.observer = Some(observer);
     }
 
     /// The file that it was loaded from.

@@ -115,6 +115,10 @@ impl Layer {
         })
     }
 
+    /// What the matrices are called, in the order of [`Layer::matrices`].
+    pub(super) const MATRICES: [&'static str; 7] =
+        ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
+
     /// Every matrix of the layer.
     pub(super) fn matrices(&self) -> [&Matrix; 7] {
         [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]

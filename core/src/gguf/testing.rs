@@ -1,6 +1,6 @@
 //! A writer of small GGUF files, right and wrong ones, for tests.
 
-use super::{Array, StringArray, Value};
+use super::{Array, Value};
 
 /// Builds a GGUF file in memory. What is right by default can be made wrong piece by piece.
 ///
@@ -150,16 +150,6 @@ impl Builder {
         file.extend_from_slice(&self.data);
         file.truncate(self.truncate.unwrap_or(usize::MAX));
         file
-    }
-}
-
-impl<S: AsRef<[u8]>> FromIterator<S> for StringArray {
-    fn from_iter<I: IntoIterator<Item = S>>(strings: I) -> Self {
-        let mut array = Self::default();
-        for string in strings {
-            array.push(string.as_ref());
-        }
-        array
     }
 }
 

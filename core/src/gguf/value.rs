@@ -210,6 +210,16 @@ impl StringArray {
     }
 }
 
+impl<S: AsRef<[u8]>> FromIterator<S> for StringArray {
+    fn from_iter<I: IntoIterator<Item = S>>(strings: I) -> Self {
+        let mut array = Self::default();
+        for string in strings {
+            array.push(string.as_ref());
+        }
+        array
+    }
+}
+
 impl std::fmt::Debug for StringArray {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StringArray").field("len", &self.len()).field("bytes", &self.blob.len()).finish()
