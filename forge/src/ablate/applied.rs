@@ -272,6 +272,23 @@ mod tests {
     }
 
     #[test]
+    fn the_first_fault_is_told() {
+        let (gguf, pool) = (gguf(), Pool::single());
+        let fault = |scheme: &str, cols: usize, values: &mut [f32]| {
+            let mut applied = Applied::new(scheme.parse().unwrap(), 0, &pool);
+            applied.change(gguf.tensor(EMBEDDING).unwrap(), cols, values);
+            applied.finish(&gguf).unwrap_err()
+        };
+        let odd = fault("int4-rot", 7, &mut [1.0; 14]);
+        assert!(
+            matches!(&odd, AblateError::Rotation { tensor, cols: 7, .. } if tensor == EMBEDDING),
+            "{odd}"
+        );
+        let damaged = fault("q8_0", 32, &mut [f32::NAN; 64]);
+        assert!(matches!(&damaged, AblateError::Encode { .. }), "{damaged}");
+    }
+
+    #[test]
     fn a_matrix_that_was_passed_over_is_an_error() {
         let missed = reach("int8", &[EMBEDDING]).unwrap_err();
         assert!(
