@@ -22,6 +22,8 @@ pub enum Exit {
     Network = 7,
     /// A download or a kept file whose length or hash is wrong.
     Integrity = 8,
+    /// A figure below its threshold: `verify` as a gate.
+    Unmet = 9,
 }
 
 impl From<Exit> for ExitCode {

@@ -1,5 +1,6 @@
 //! `zen-edge`: route prompts on the device.
 
+mod ablate;
 mod ask;
 mod batch;
 mod bench;
@@ -21,6 +22,7 @@ mod route;
 mod serve;
 mod state;
 mod stats;
+mod verify;
 mod view;
 
 use clap::{Parser, Subcommand};
@@ -62,6 +64,10 @@ enum Command {
     Bench(Box<bench::Args>),
     /// Set records of several machines side by side
     Compare(compare::Args),
+    /// Tell whether a backbone decides as a reference in float arithmetic does; with thresholds, a gate
+    Verify(Box<verify::Args>),
+    /// Tell what schemes of quantisation cost the decision
+    Ablate(Box<ablate::Args>),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +85,8 @@ fn main() -> ExitCode {
         Command::Quantize(args) => quantize::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Ablate(args) => ablate::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -24,6 +24,7 @@ use std::time::Instant;
 use zen_edge_core::backbone::{Arithmetic, Backbone, BackboneOptions};
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::tokenizer::Tokenizer;
+use zen_edge_kernels::format::EncodeError;
 use zen_edge_kernels::pool::Pool;
 
 /// The `schema` of a report.
@@ -61,6 +62,16 @@ pub enum AblateError {
     Untouched {
         /// The scheme.
         scheme: Scheme,
+    },
+    /// Weights that a format cannot hold.
+    #[error("{scheme}: {tensor}: {source}")]
+    Encode {
+        /// The scheme.
+        scheme: Scheme,
+        /// The matrix.
+        tensor: String,
+        /// Why not.
+        source: EncodeError,
     },
     /// A width that cannot be turned.
     #[error("{scheme}: rows of {tensor} have {cols} values, which no power of two divides: leave -rot out")]
@@ -168,9 +179,11 @@ pub fn run(
     let tokenizer = Tokenizer::from_gguf(gguf).map_err(ParityError::from)?;
     let (prompts, blank) = parity::encode(rows, config, &tokenizer)?;
     let marks = PromptsMark::of(&prompts, blank, options.rows, options.seed, config);
-    let pool = options.backbone.pool.clone().unwrap_or_else(|| {
-        Pool::new(options.backbone.threads.unwrap_or_else(Pool::default_threads))
-    });
+    let pool = options
+        .backbone
+        .pool
+        .clone()
+        .unwrap_or_else(|| Pool::new(options.backbone.threads.unwrap_or_else(Pool::default_threads)));
     let backbone_options = BackboneOptions {
         arithmetic: Arithmetic::Float,
         pooling: config.pooling.clone(),

@@ -77,8 +77,7 @@ impl Thresholds {
     fn unmet(&self, comparison: &Comparison) -> Vec<Unmet> {
         let all = &comparison.all;
         let share = |share: Option<parity::Share>| share.map_or(0.0, |share| share.value);
-        let found =
-            [share(all.task), share(all.route), share(all.top3), all.cosine.mean, all.cosine.min];
+        let found = [share(all.task), share(all.route), share(all.top3), all.cosine.mean, all.cosine.min];
         let each = self.each().into_iter().zip(found);
         each.filter_map(|((figure, wanted, _), found)| {
             let wanted = wanted?;
@@ -218,7 +217,8 @@ pub fn run(
     let config = &judge.config;
     let (prompts, blank) = parity::encode(rows, config, &Tokenizer::from_gguf(model)?)?;
     let pooling = config.pooling.clone();
-    let with = |arithmetic| BackboneOptions { arithmetic, pooling: pooling.clone(), ..options.backbone.clone() };
+    let with =
+        |arithmetic| BackboneOptions { arithmetic, pooling: pooling.clone(), ..options.backbone.clone() };
 
     let mut mixed = Mixed {
         arithmetic: options.arithmetic,

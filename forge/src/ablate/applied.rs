@@ -6,9 +6,10 @@ use super::schemes::{Scheme, half_precision, type_bits};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use zen_edge_core::backbone::{Held, Weights};
 use zen_edge_core::gguf::{Gguf, TensorInfo};
-use zen_edge_kernels::format::BlockType;
+use zen_edge_kernels::format::{BlockType, dequantize, encode_in};
 use zen_edge_kernels::pool::Pool;
 
 /// Rows that a thread takes at a time.
@@ -119,57 +120,58 @@ impl<'a> Applied<'a> {
         Ok((self.coverage, self.bits / all as f64))
     }
 
-    fn try_change(&mut self, tensor: &TensorInfo, cols: usize, values: &mut [f32]) -> Result<u64, AblateError> {
+    fn try_change(
+        &mut self,
+        tensor: &TensorInfo,
+        cols: usize,
+        values: &mut [f32],
+    ) -> Result<u64, AblateError> {
         let Self { scheme, seed, pool, rotations, .. } = self;
         let scheme = *scheme;
         match scheme {
-            Scheme::Float16 => Ok(by_rows(pool, cols, values, &|row| {
-                half_precision(row);
-                Ok(())
-            })?),
+            Scheme::Float16 => Ok(by_rows(pool, cols, values, &half_precision)),
             Scheme::Int(int) => {
                 if int.rot && !rotations.contains_key(&cols) {
                     let tensor = || tensor.name.clone();
-                    let rotation = Rotation::new(cols, *seed)
-                        .ok_or_else(|| AblateError::Rotation { scheme, tensor: tensor(), cols })?;
+                    let rotation = Rotation::new(cols, *seed).ok_or_else(|| AblateError::Rotation {
+                        scheme,
+                        tensor: tensor(),
+                        cols,
+                    })?;
                     rotations.insert(cols, rotation);
                 }
                 let rotation = rotations.get(&cols).filter(|_| int.rot);
-                by_rows(pool, cols, values, &|row| {
-                    int.apply(row, rotation);
-                    Ok(())
-                })
+                Ok(by_rows(pool, cols, values, &|row| int.apply(row, rotation)))
             }
-            Scheme::Block { .. } => Err(AblateError::Missed { scheme, tensor: tensor.name.clone() }),
+            Scheme::Block { ty, .. } => {
+                let ty = Scheme::block_type(ty, cols);
+                let failed = |source| AblateError::Encode { scheme, tensor: tensor.name.clone(), source };
+                let before = values.to_vec();
+                let bytes = encode_in(pool, ty, values, None).map_err(failed)?;
+                dequantize(ty, &bytes, values);
+                Ok(others(values, &before))
+            }
         }
     }
 }
 
 /// Changes each row, spread over the pool; how many values are others now.
-fn by_rows(
-    pool: &Pool,
-    cols: usize,
-    values: &mut [f32],
-    change: &(dyn Fn(&mut [f32]) -> Result<(), AblateError> + Sync),
-) -> Result<u64, AblateError> {
+fn by_rows(pool: &Pool, cols: usize, values: &mut [f32], change: &(dyn Fn(&mut [f32]) + Sync)) -> u64 {
     let parts: Vec<Mutex<&mut [f32]>> = values.chunks_mut((ROWS * cols).max(1)).map(Mutex::new).collect();
-    let done = Mutex::new(Ok(0));
+    let changed = AtomicU64::new(0);
     pool.run(parts.len(), &|at| {
-        // Each part is one iteration's alone; a panic elsewhere ends the loop anyway.
+        // Each part is one iteration's alone: its lock is free and whole.
         let Ok(mut part) = parts[at].lock() else { return };
         let before = part.to_vec();
-        let changed = part.chunks_mut(cols.max(1)).try_for_each(change).map(|()| {
-            part.iter().zip(&before).filter(|(now, before)| now.to_bits() != before.to_bits()).count() as u64
-        });
-        if let Ok(mut done) = done.lock() {
-            match (&mut *done, changed) {
-                (Ok(sum), Ok(changed)) => *sum += changed,
-                (Ok(_), Err(fault)) => *done = Err(fault),
-                (Err(_), _) => {}
-            }
-        }
+        part.chunks_mut(cols.max(1)).for_each(change);
+        changed.fetch_add(others(&part, &before), Ordering::Relaxed);
     });
-    done.into_inner().unwrap_or(Ok(0))
+    changed.into_inner()
+}
+
+/// How many values are others than before.
+fn others(now: &[f32], before: &[f32]) -> u64 {
+    now.iter().zip(before).filter(|(now, before)| now.to_bits() != before.to_bits()).count() as u64
 }
 
 impl Weights for Applied<'_> {
@@ -194,8 +196,7 @@ impl Weights for Applied<'_> {
             Ok(changed) => {
                 let n = values.len() as u64;
                 let embedding = tensor.name == EMBEDDING;
-                let of =
-                    if embedding { &mut self.coverage.embedding } else { &mut self.coverage.matrices };
+                let of = if embedding { &mut self.coverage.embedding } else { &mut self.coverage.matrices };
                 of.touched += n;
                 self.coverage.changed += changed;
                 self.bits += self.scheme.bits(cols) * n as f64;
@@ -228,7 +229,9 @@ mod tests {
         file.extend(3u64.to_le_bytes());
         file.extend(0u64.to_le_bytes());
         let mut offset = 0u64;
-        for (name, dims) in [(EMBEDDING, vec![4u64, 8]), ("blk.0.ffn_up.weight", vec![4, 4]), ("output_norm.weight", vec![4])] {
+        for (name, dims) in
+            [(EMBEDDING, vec![4u64, 8]), ("blk.0.ffn_up.weight", vec![4, 4]), ("output_norm.weight", vec![4])]
+        {
             file.extend((name.len() as u64).to_le_bytes());
             file.extend(name.as_bytes());
             file.extend((dims.len() as u32).to_le_bytes());
@@ -269,9 +272,29 @@ mod tests {
     }
 
     #[test]
+    fn the_first_fault_is_told() {
+        let (gguf, pool) = (gguf(), Pool::single());
+        let fault = |scheme: &str, cols: usize, values: &mut [f32]| {
+            let mut applied = Applied::new(scheme.parse().unwrap(), 0, &pool);
+            applied.change(gguf.tensor(EMBEDDING).unwrap(), cols, values);
+            applied.finish(&gguf).unwrap_err()
+        };
+        let odd = fault("int4-rot", 7, &mut [1.0; 14]);
+        assert!(
+            matches!(&odd, AblateError::Rotation { tensor, cols: 7, .. } if tensor == EMBEDDING),
+            "{odd}"
+        );
+        let damaged = fault("q8_0", 32, &mut [f32::NAN; 64]);
+        assert!(matches!(&damaged, AblateError::Encode { .. }), "{damaged}");
+    }
+
+    #[test]
     fn a_matrix_that_was_passed_over_is_an_error() {
         let missed = reach("int8", &[EMBEDDING]).unwrap_err();
-        assert!(matches!(&missed, AblateError::Missed { tensor, .. } if tensor == "blk.0.ffn_up.weight"), "{missed}");
+        assert!(
+            matches!(&missed, AblateError::Missed { tensor, .. } if tensor == "blk.0.ffn_up.weight"),
+            "{missed}"
+        );
         // nohead excuses the embedding alone, and not that it was never met.
         let missed = reach("int8-nohead", &["blk.0.ffn_up.weight"]).unwrap_err();
         assert!(matches!(&missed, AblateError::Missed { tensor, .. } if tensor == EMBEDDING), "{missed}");

@@ -196,7 +196,8 @@ impl FromStr for Scheme {
         let mut parts = text.split('-');
         let head = parts.next().unwrap_or_default();
         let rest: Vec<&str> = parts.collect();
-        let suffix = |found: &str, order| SchemeError::Suffix { scheme: scheme(), found: found.to_owned(), order };
+        let suffix =
+            |found: &str, order| SchemeError::Suffix { scheme: scheme(), found: found.to_owned(), order };
         if head == "fp16" {
             return match rest.first() {
                 None => Ok(Self::Float16),
@@ -310,17 +311,31 @@ mod tests {
         for text in ["", "int", "int5", "int16", "int04", "int4x", "int-g32"] {
             let error = parse(text).unwrap_err();
             let unknown = matches!(error, SchemeError::Unknown { .. });
-            assert!(if text.is_empty() { unknown } else { matches!(error, SchemeError::Bits { .. }) }, "{text}: {error}");
+            assert!(
+                if text.is_empty() { unknown } else { matches!(error, SchemeError::Bits { .. }) },
+                "{text}: {error}"
+            );
         }
         for text in ["fp32", "FP16", "Int4", " int4", "q4_k_m", "q9", "rot", "-rot"] {
             assert!(matches!(parse(text), Err(SchemeError::Unknown { .. })), "{text}");
         }
-        for text in ["int4-g", "int4-g0", "int4-g-1", "int4-g+8", "int4-g08", "int4-g99999999999", "int4-gx"] {
+        for text in ["int4-g", "int4-g0", "int4-g-1", "int4-g+8", "int4-g08", "int4-g99999999999", "int4-gx"]
+        {
             assert!(matches!(parse(text), Err(SchemeError::Group { .. })), "{text}: {:?}", parse(text));
         }
         for text in [
-            "int4-", "int4-rot-g32", "int4-nohead-rot", "int4-rot-rot", "int4-g32-g32", "int4-G32", "int4-head",
-            "fp16-nohead", "fp16-", "q4_k-rot", "q4_k-", "q4_k-nohead-nohead",
+            "int4-",
+            "int4-rot-g32",
+            "int4-nohead-rot",
+            "int4-rot-rot",
+            "int4-g32-g32",
+            "int4-G32",
+            "int4-head",
+            "fp16-nohead",
+            "fp16-",
+            "q4_k-rot",
+            "q4_k-",
+            "q4_k-nohead-nohead",
         ] {
             assert!(matches!(parse(text), Err(SchemeError::Suffix { .. })), "{text}: {:?}", parse(text));
         }
