@@ -1,0 +1,8 @@
+//! wip
+pub mod embed;
+pub mod error;
+pub mod features;
+pub mod folds;
+pub mod lbfgs;
+pub mod logistic;
+pub mod matrix;
