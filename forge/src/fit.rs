@@ -1,4 +1,5 @@
 //! wip
+pub mod baselines;
 pub mod embed;
 pub mod error;
 pub mod features;
@@ -6,3 +7,6 @@ pub mod folds;
 pub mod lbfgs;
 pub mod logistic;
 pub mod matrix;
+pub mod route;
+pub mod score;
+pub mod task;

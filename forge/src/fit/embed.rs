@@ -504,7 +504,8 @@ mod tests {
         drop(Cache::open(&path, &one.key(), 256).unwrap());
         assert!(matches!(Cache::open(&path, &other.key(), 256), Err(FitError::CacheKey { .. })));
         assert!(matches!(Cache::open(&path, &one.key(), 128), Err(FitError::CacheKey { .. })));
-        std::fs::write(&path, "something else that someone keeps here, long enough to have a header").unwrap();
+        std::fs::write(&path, "something else that someone keeps here, long enough to have a header")
+            .unwrap();
         assert!(matches!(Cache::open(&path, &one.key(), 256), Err(FitError::CacheKey { .. })));
         let path = folder.path().join("y.vec");
         let held = Cache::open(&path, &one.key(), 256).unwrap();

@@ -19,7 +19,9 @@ pub enum FitError {
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// No rows at all.
-    #[error("there is nothing to fit: give files of rows, such as {{\"prompt\": \"Hi!\", \"task\": \"cheap_chat\"}}")]
+    #[error(
+        "there is nothing to fit: give files of rows, such as {{\"prompt\": \"Hi!\", \"task\": \"cheap_chat\"}}"
+    )]
     NoRows,
     /// A task head needs classes to tell apart.
     #[error("a task head tells at least two tasks apart, and the rows have {}: add rows of other tasks", if .0.is_empty() { "none".to_owned() } else { format!("only {}", .0.join(", ")) })]
@@ -71,7 +73,9 @@ pub enum FitError {
         file: PathBuf,
     },
     /// The fit did not lead to numbers.
-    #[error("the {head} head came out with values that are no numbers: the vectors are out of any sensible range")]
+    #[error(
+        "the {head} head came out with values that are no numbers: the vectors are out of any sensible range"
+    )]
     Diverged {
         /// `task`, `route` or `feature`.
         head: &'static str,

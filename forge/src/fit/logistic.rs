@@ -329,7 +329,10 @@ mod tests {
         }
         let worst = gradient.iter().fold(0f64, |m, g| m.max(g.abs())) / n as f64;
         assert!(worst < 1e-4, "{worst}");
-        assert!(fit(&x, &targets, l2, Some(&s.parameters)).ended.iterations <= 2, "a solution is where it ends");
+        assert!(
+            fit(&x, &targets, l2, Some(&s.parameters)).ended.iterations <= 2,
+            "a solution is where it ends"
+        );
     }
 
     #[test]
@@ -350,7 +353,8 @@ mod tests {
 
     #[test]
     fn parts_of_a_read_out_are_brought_to_one_norm() {
-        let data = (0..40).flat_map(|i| [i as f32, (i * 7 % 11) as f32, (i % 3) as f32 * 1e-3, 5.0]).collect();
+        let data =
+            (0..40).flat_map(|i| [i as f32, (i * 7 % 11) as f32, (i % 3) as f32 * 1e-3, 5.0]).collect();
         let x = Matrix { cols: 4, data };
         let scaling = Scaling::of(&x, &[2, 1, 1], false);
         let y = scaling.apply(&x);

@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn the_gram_matrix_is_the_same_on_any_number_of_threads() {
-        let x = Matrix { cols: 70, data: (0..70 * 600).map(|i| ((i * 37 % 101) as f32) / 50.0 - 1.0).collect() };
+        let x =
+            Matrix { cols: 70, data: (0..70 * 600).map(|i| ((i * 37 % 101) as f32) / 50.0 - 1.0).collect() };
         let gram = x.gram(&Pool::single());
         assert_eq!(gram, x.gram(&Pool::new(3)));
         let exact = |i: usize, j: usize| x.iter().map(|r| f64::from(r[i]) * f64::from(r[j])).sum::<f64>();
