@@ -14,10 +14,10 @@ pub enum FitError {
     Rows(#[from] RowsError),
     /// The backbone, or the heads that were made, do not load.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(Box<LoadError>),
     /// The catalog.
     #[error(transparent)]
-    Catalog(#[from] CatalogError),
+    Catalog(Box<CatalogError>),
     /// No rows at all.
     #[error(
         "there is nothing to fit: give files of rows, such as {{\"prompt\": \"Hi!\", \"task\": \"cheap_chat\"}}"
@@ -97,4 +97,16 @@ pub enum FitError {
         /// What the system says.
         source: std::io::Error,
     },
+}
+
+impl From<LoadError> for FitError {
+    fn from(error: LoadError) -> Self {
+        Self::Load(Box::new(error))
+    }
+}
+
+impl From<CatalogError> for FitError {
+    fn from(error: CatalogError) -> Self {
+        Self::Catalog(Box::new(error))
+    }
 }

@@ -506,7 +506,7 @@ const LAMBDAS: [f64; 9] = [0.0, 0.35, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0];
 /// Judges a head's logits on entries of one file. `known` are the entries that were fitted: what baselines may know.
 pub fn judge(
     data: &Data<'_>,
-    head: &Head,
+    (head, method): (&Head, Method),
     known: &[&Entry],
     held: &[&Entry],
     file: (usize, &str),
@@ -547,8 +547,21 @@ pub fn judge(
         let (q, c) = picks.fold((0.0, 0.0), |(q, c), seen| (q + seen.quality, c + seen.cost));
         Point { quality: q / n, usd_per_1k_prompts: c / n * 1e3 }
     };
-    // A logit of the soft kinds is a log probability and not a quality: there λ sweeps what the decision scores.
-    let expected = |at: usize, model: usize| f64::from(logits[at][model]) + data.lambda * data.price[model];
+    // A logit of the logistic kinds is a log probability and not a quality: there λ takes from the probability, as the
+    // decision does.
+    let sums: Vec<f64> = match method {
+        Method::Utility { .. } => Vec::new(),
+        _ => {
+            let sum = |(entry, z): (&Entry, &Vec<f32>)| {
+                entry.seen.iter().map(|seen| f64::from(z[seen.model]).exp()).sum()
+            };
+            held.iter().zip(&logits).map(sum).collect()
+        }
+    };
+    let expected = |at: usize, model: usize| match sums.get(at) {
+        None => f64::from(logits[at][model]) + data.lambda * data.price[model],
+        Some(sum) => f64::from(logits[at][model]).exp() / sum,
+    };
     let swept =
         |lambda: f64| point(&|at, _, seen| expected(at, seen.model) - lambda * data.price[seen.model]);
     let head_point = point(&|at, _, seen| f64::from(logits[at][seen.model]));
@@ -757,7 +770,7 @@ mod tests {
             let (method, tried) = choose(&data, &known, target, &pool, &mut |_| {});
             assert!(!tried.is_empty());
             let head = fit(&data, &known, method, &pool);
-            let panel = judge(&data, &head, &known, &held, (0, "toy"), &ids).unwrap();
+            let panel = judge(&data, (&head, method), &known, &held, (0, "toy"), &ids).unwrap();
             assert!(panel.head.quality > 0.97, "{target:?}: {panel:?}");
             assert!(panel.oracle.quality == 1.0 && panel.aiq.head > panel.aiq.models, "{panel:?}");
             assert!(panel.best_per_class.quality == 1.0 && panel.random.quality == 0.5);
