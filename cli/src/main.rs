@@ -9,6 +9,7 @@ mod embed;
 mod engine;
 mod exit;
 mod failure;
+mod fit;
 mod generate;
 mod input;
 mod inspect;
@@ -59,6 +60,8 @@ enum Command {
     Bench(Box<bench::Args>),
     /// Set records of several machines side by side
     Compare(compare::Args),
+    /// Fit heads to a backbone from rows: labelled prompts, outcomes of models
+    Fit(Box<fit::Args>),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Command::Pull(args) => pull::run(&args).map_err(Into::into),
         Command::Bench(args) => bench::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Fit(args) => fit::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -160,13 +160,22 @@ struct Labelled {
     lang: Vec<Option<String>>,
 }
 
+/// A row that names the model for its prompt.
+struct Routing {
+    prompt: usize,
+    file: usize,
+    task: Option<Task>,
+    model: String,
+    reward: Option<f64>,
+}
+
 /// All rows, and the different prompts among them.
 #[derive(Default)]
 struct Gathered {
     prompts: Vec<String>,
     place: HashMap<String, usize>,
     labelled: Labelled,
-    routes: Vec<(usize, usize, Option<Task>, String, Option<f64>)>,
+    routes: Vec<Routing>,
     outcomes: Vec<(usize, usize, Outcome)>,
     report: DataReport,
 }
@@ -194,7 +203,7 @@ impl Gathered {
                         let task = row.task();
                         let at = all.prompt(&row.prompt);
                         if let Some(route) = route {
-                            all.routes.push((at, file, task, route, reward));
+                            all.routes.push(Routing { prompt: at, file, task, model: route, reward });
                         }
                         let Some(task) = task else { continue };
                         if !known.insert((at, task)) {
@@ -290,7 +299,7 @@ pub fn fit(inputs: &Inputs, options: &Options, told: &mut dyn FnMut(Progress)) -
     let pool = Pool::new(options.threads.unwrap_or_else(Pool::default_threads));
     let prompts: Vec<&str> = gathered.prompts.iter().map(String::as_str).collect();
     let (x, tokens, embedding) = vectors(&reader, &prompts, inputs.cache.as_deref(), &mut |done, of| {
-        told(Progress::Reading(done, of))
+        told(Progress::Reading(done, of));
     })?;
     if embedding.cache_cut_bytes > 0 {
         notes.push(format!(
@@ -445,7 +454,7 @@ impl Models {
             .outcomes
             .iter()
             .map(|(.., outcome)| outcome.model.as_str())
-            .chain(gathered.routes.iter().map(|(_, _, _, route, _)| route.as_str()))
+            .chain(gathered.routes.iter().map(|routing| routing.model.as_str()))
             .collect();
         written.sort_unstable();
         written.dedup();
@@ -733,14 +742,14 @@ fn entries(
         add(*prompt, *file, outcome.task, Seen { model, quality: outcome.quality, utility, cost });
     }
     let named: Vec<usize> = {
-        let bare = gathered.routes.iter().filter(|(.., reward)| reward.is_none());
+        let bare = gathered.routes.iter().filter(|routing| routing.reward.is_none());
         let mut named: Vec<usize> =
-            bare.filter_map(|(_, _, _, route, _)| models.place.get(route).copied()).collect();
+            bare.filter_map(|routing| models.place.get(&routing.model).copied()).collect();
         named.sort_unstable();
         named.dedup();
         named
     };
-    for (prompt, file, task, id, reward) in &gathered.routes {
+    for Routing { prompt, file, task, model: id, reward } in &gathered.routes {
         let Some(&model) = models.place.get(id) else { continue };
         let cost = |model: usize| price[model] * f64::from(tokens[*prompt]) / 1e3;
         match reward {

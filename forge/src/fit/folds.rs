@@ -9,7 +9,7 @@ pub struct Rng(pub u64);
 
 impl Rng {
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,7 +20,7 @@ impl Rng {
     /// Puts values into another order.
     pub fn shuffle<T>(&mut self, values: &mut [T]) {
         for at in (1..values.len()).rev() {
-            let other = (self.next() % (at as u64 + 1)) as usize;
+            let other = (self.draw() % (at as u64 + 1)) as usize;
             values.swap(at, other);
         }
     }
@@ -90,8 +90,8 @@ mod tests {
         // 60 sources of 1 to 40 rows, mostly of one class.
         let (mut labels, mut groups) = (Vec::new(), Vec::new());
         for group in 0..60 {
-            for _ in 0..=rng.next() % 40 {
-                labels.push(if rng.next() % 10 == 0 { 3 } else { group % 4 });
+            for _ in 0..=rng.draw() % 40 {
+                labels.push(if rng.draw().is_multiple_of(10) { 3 } else { group % 4 });
                 groups.push(group);
             }
         }

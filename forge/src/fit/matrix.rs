@@ -21,7 +21,7 @@ impl Matrix {
 
     /// How many rows there are.
     pub fn rows(&self) -> usize {
-        if self.cols == 0 { 0 } else { self.data.len() / self.cols }
+        self.data.len().checked_div(self.cols).unwrap_or(0)
     }
 
     /// A row.
