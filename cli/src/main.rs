@@ -10,6 +10,7 @@ mod embed;
 mod engine;
 mod exit;
 mod failure;
+mod fit;
 mod generate;
 mod input;
 mod inspect;
@@ -68,6 +69,8 @@ enum Command {
     Verify(Box<verify::Args>),
     /// Tell what schemes of quantisation cost the decision
     Ablate(Box<ablate::Args>),
+    /// Fit heads to a backbone from rows: labelled prompts, outcomes of models
+    Fit(Box<fit::Args>),
 }
 
 fn main() -> ExitCode {
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Ablate(args) => ablate::run(&args),
+        Command::Fit(args) => fit::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,8 @@
 //! Rows of prompts, from a file of JSON lines.
 //!
 //! A row is an object with `prompt` and, where they are known, `task`, `source`, `lang` and `id`; other keys are left alone.
-//! That is zen-router's training format and that of most public sets.
+//! That is zen-router's training format and that of most public sets. [`read_fit`] also reads which model a prompt was given
+//! to and how that went: `route` and `reward`, or `model`, `quality`, `cost` and `latency_ms`.
 
 use serde::Deserialize;
 use std::io::{BufRead, BufReader};
@@ -80,6 +81,87 @@ pub fn read(file: &Path) -> Result<Vec<Row>, RowsError> {
     })
 }
 
+/// How a model did on a prompt: a profile row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// The text.
+    pub prompt: String,
+    /// The model's id, as the file has it.
+    pub model: String,
+    /// How good the answer was, as a rule 0 to 1.
+    pub quality: f64,
+    /// USD for this answer.
+    pub cost: Option<f64>,
+    /// Milliseconds until the answer was there.
+    pub latency_ms: Option<f64>,
+    /// The prompt's task.
+    pub task: Option<Task>,
+}
+
+/// A line of a file that heads are fitted on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FitRow {
+    /// A prompt with its labels.
+    Prompt {
+        /// The prompt and what is known of it.
+        row: Row,
+        /// The model that should answer, or that did.
+        route: Option<String>,
+        /// What that was worth: quality, less what the answer cost.
+        reward: Option<f64>,
+    },
+    /// One model's outcome on a prompt.
+    Outcome(Outcome),
+}
+
+/// All keys of both kinds of line.
+#[derive(Deserialize)]
+struct AnyRow {
+    #[serde(flatten)]
+    row: Row,
+    route: Option<String>,
+    reward: Option<f64>,
+    model: Option<String>,
+    quality: Option<f64>,
+    cost: Option<f64>,
+    latency_ms: Option<f64>,
+}
+
+/// The rows that heads are fitted on, one a line: a line with `model` and `quality` is an outcome, any other a labelled
+/// prompt.
+///
+/// # Errors
+/// As [`read`]; also for a blank prompt, an outcome without `model` or `quality`, a figure out of its range.
+pub fn read_fit(file: &Path) -> Result<Vec<FitRow>, RowsError> {
+    each(file, |any: AnyRow| {
+        let AnyRow { row, route, reward, model, quality, cost, latency_ms } = any;
+        if row.prompt.trim().is_empty() {
+            return Err("the prompt is blank: no model reads it, take the row out".to_owned());
+        }
+        if let (Some(name), None) = (&row.task, row.task()) {
+            return Err(format!("the task `{name}` is not one of {}", Task::NAMES.join(", ")));
+        }
+        let blank = |id: &Option<String>| id.as_ref().is_some_and(|id| id.trim().is_empty());
+        if blank(&model) || blank(&route) {
+            return Err("the model's id is blank".to_owned());
+        }
+        match (model, quality) {
+            (None, None) => Ok(FitRow::Prompt { row, route, reward }),
+            (Some(model), Some(quality)) => {
+                for (key, value) in [("cost", cost), ("latency_ms", latency_ms)] {
+                    if value.is_some_and(|value| value < 0.0) {
+                        return Err(format!("`{key}` is below 0"));
+                    }
+                }
+                let task = row.task();
+                Ok(FitRow::Outcome(Outcome { prompt: row.prompt, model, quality, cost, latency_ms, task }))
+            }
+            (Some(_), None) => Err("an outcome needs `quality` beside `model`".to_owned()),
+            (None, Some(_)) => Err("an outcome needs `model` beside `quality`".to_owned()),
+        }
+    })
+}
+
 /// The lines of a file as values of one type, each checked.
 ///
 /// # Errors
@@ -135,6 +217,33 @@ mod tests {
         assert!(error.contains(":2: the task `cooking`"), "{error}");
         std::fs::write(file.path(), "{\"prompt\":\"a\"}\nno\n").unwrap();
         assert!(matches!(read(file.path()), Err(RowsError::Line { line: 2, .. })));
+    }
+
+    #[test]
+    fn outcomes_and_labelled_prompts_are_told_apart() {
+        let file = file(
+            "{\"prompt\":\"a\",\"task\":\"code\",\"route\":\"m\",\"reward\":0.5,\"source\":\"s\"}\n\
+             {\"prompt\":\"a\",\"model\":\"m\",\"quality\":1,\"cost\":0.01,\"latency_ms\":null,\"task\":\"math\"}\n",
+        );
+        let rows = read_fit(file.path()).unwrap();
+        let FitRow::Prompt { row, route, reward } = &rows[0] else { panic!("{rows:?}") };
+        assert_eq!((row.source.as_deref(), route.as_deref(), *reward), (Some("s"), Some("m"), Some(0.5)));
+        let FitRow::Outcome(outcome) = &rows[1] else { panic!("{rows:?}") };
+        assert_eq!((outcome.quality, outcome.cost, outcome.latency_ms), (1.0, Some(0.01), None));
+        assert_eq!(outcome.task, Some(Task::Math));
+        for (line, word) in [
+            ("{\"prompt\":\" \"}", "blank"),
+            ("{\"prompt\":\"a\",\"task\":\"cooking\"}", "cooking"),
+            ("{\"prompt\":\"a\",\"model\":\"m\"}", "quality"),
+            ("{\"prompt\":\"a\",\"quality\":1}", "model"),
+            ("{\"prompt\":\"a\",\"model\":\"m\",\"quality\":1,\"cost\":-1}", "cost"),
+            ("{\"prompt\":\"a\",\"model\":\"m\",\"quality\":1e999}", "out of range"),
+            ("{\"prompt\":\"a\",\"route\":\"\"}", "blank"),
+        ] {
+            std::fs::write(file.path(), line).unwrap();
+            let error = read_fit(file.path()).unwrap_err().to_string();
+            assert!(error.contains(":1: ") && error.contains(word), "{error}");
+        }
     }
 
     #[test]
