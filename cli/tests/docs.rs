@@ -136,6 +136,9 @@ fn run(page: &Path) -> usize {
     let name = page.strip_prefix(root()).unwrap_or(page).display();
     assert!(silent.is_empty(), "{name}, lines {silent:?}: not run, and it is not said why");
     let (hub, dir) = (hub(), tempfile::tempdir().unwrap());
+    // A float model that a page can work on.
+    let tiny = root().join("tests/fixtures/tiny/qwen3-tiny-rand-f16.gguf");
+    std::fs::copy(tiny, dir.path().join("model-f16.gguf")).unwrap();
     let bin = Path::new(env!("CARGO_BIN_EXE_zen-edge")).parent().unwrap();
     let path = std::env::join_paths(
         [bin.to_path_buf()]

@@ -217,8 +217,11 @@ pub fn quantize(
     let mut notes = model.notes.clone();
     let instead = tensors.iter().filter(|tensor| tensor.instead_of.is_some()).count();
     if instead > 0 {
+        let (count, have) =
+            if instead == 1 { ("one tensor has", "it has") } else { ("tensors have", "they have") };
+        let count = if instead == 1 { count.to_owned() } else { format!("{instead} {count}") };
         notes.push(format!(
-            "{instead} tensors have rows that are not whole blocks of their type: they have the next larger that fits"
+            "{count} rows that are not whole blocks of the type that the mixture gives: {have} the next larger that fits"
         ));
     }
     Ok(Report {

@@ -28,6 +28,7 @@ fn rmse(a: &[f32], b: &[f32]) -> f64 {
     (sum / a.len() as f64).sqrt()
 }
 
+#[allow(clippy::result_large_err)] // a test's own helper
 fn make(input: &Path, output: &Path, mix: Mix, options: &Options) -> Result<Report, QuantizeError> {
     quantize(input, output, mix, options, &mut |progress| (0.0..=1.0).contains(&progress.share))
 }
