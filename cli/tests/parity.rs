@@ -1,0 +1,148 @@
+//! `zen-edge verify` and `ablate` as a person or a script runs them.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const ROWS: &str = r#"{"prompt": "write a python function to reverse a linked list", "task": "code", "id": "list"}
+{"prompt": "hi there, how are you?", "task": "cheap_chat"}
+
+{"prompt": "A train leaves at 9 and rides 120 km in 90 minutes. How fast is it?", "task": "math"}
+{"prompt": " "}
+"#;
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        std::fs::write(place.path("rows.jsonl"), ROWS).unwrap();
+        place
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
+    }
+
+    /// Exit code, standard output, standard error.
+    fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        let ran = Command::new(env!("CARGO_BIN_EXE_zen-edge"))
+            .args(words)
+            .current_dir(self.0.path())
+            .env("COLUMNS", "200")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (ran.status.code(), text(ran.stdout), text(ran.stderr))
+    }
+
+    #[track_caller]
+    fn good(&self, words: &[&str]) -> String {
+        let (code, out, err) = self.run(words);
+        assert_eq!(code, Some(0), "{words:?}: {out}{err}");
+        assert!(err.is_empty(), "a bar is drawn on a terminal only: {err}");
+        out
+    }
+
+    #[track_caller]
+    fn refused(&self, words: &[&str], code: i32, said: &str) {
+        let (found, out, err) = self.run(words);
+        assert_eq!(found, Some(code), "{words:?}: {out}{err}");
+        assert!(err.contains(said), "no {said:?} in {err}");
+    }
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn tiny(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    root.join(format!("tests/fixtures/tiny/{name}-tiny-rand-f16.gguf")).display().to_string()
+}
+
+#[test]
+fn verify_tells_how_far_two_backbones_agree() {
+    let place = Place::new();
+    let text = place.good(&["verify", "-p", "rows.jsonl", "-o", "report.json", "--min-top3", "0.5"]);
+    for word in [
+        "same task",
+        "in top 3",
+        "float arithmetic",
+        "int8 arithmetic",
+        "without text left out",
+        "every threshold",
+    ] {
+        assert!(text.contains(word), "no {word:?} in {text}");
+    }
+    let printed = json(&place.good(&["verify", "-p", "rows.jsonl", "--json", "--arithmetic", "float"]));
+    let kept = json(&std::fs::read_to_string(place.path("report.json")).unwrap());
+    for report in [&printed, &kept] {
+        assert_eq!(report["schema"], "zen-edge.verify/1");
+        assert_eq!((&report["prompts"]["n"], &report["prompts"]["blank"]), (&3.into(), &1.into()));
+        assert_eq!(report["passed"], true);
+        assert_eq!(report["model"]["sha256"], report["reference"]["sha256"]);
+    }
+    assert_eq!(printed["all"]["cosine"]["min"], 1.0);
+    assert!(kept["all"]["cosine"]["min"].as_f64().unwrap() < 1.0);
+    assert_eq!(kept["worst"].as_array().unwrap().len(), 3);
+
+    // A backbone without heads.
+    let text =
+        place.good(&["verify", "-p", "rows.jsonl", "-m", &tiny("qwen3"), "--limit", "2", "--seed", "5"]);
+    assert!(text.contains("drawn by seed 5") && !text.contains("same task"), "{text}");
+}
+
+#[test]
+fn verify_is_a_gate_and_each_fault_has_its_code() {
+    let place = Place::new();
+    let (code, out, err) =
+        place.run(&["verify", "-p", "rows.jsonl", "--min-cosine", "1", "--min-task", "0.1"]);
+    assert_eq!(code, Some(9), "{out}{err}");
+    assert!(out.contains("same task"), "the figures are told all the same: {out}");
+    assert!(err.contains("below the threshold: cosine_min") && !err.contains("task is"), "{err}");
+    let with = |more: &[&'static str]| [&["verify", "-p", "rows.jsonl"], more].concat();
+    place.refused(&with(&["--min-route", "99"]), 2, "not a share");
+    place.refused(&with(&["--arithmetic", "int4"]), 2, "int8 or float");
+    place.refused(&with(&["--float", "ffn_sideways"]), 2, "ffn_sideways");
+    place.refused(&with(&["--limit", "0"]), 2, "limit");
+    place.refused(&["verify", "-p", "rows.jsonl", "-m", &tiny("llama"), "--min-task", "0.9"], 2, "--heads");
+    place.refused(&["verify", "-p", "none.jsonl"], 3, "none.jsonl");
+    place.refused(&with(&["-r", "none.gguf"]), 3, "none.gguf");
+    std::fs::write(place.path("bad.jsonl"), "{\"prompt\": 3}\n").unwrap();
+    place.refused(&["verify", "-p", "bad.jsonl"], 4, "bad.jsonl:1");
+    std::fs::write(place.path("bad.gguf"), "GGUF").unwrap();
+    place.refused(&with(&["-r", "bad.gguf"]), 4, "bad.gguf");
+    place.refused(&with(&["-r", "."]), 5, "zen-edge quantize");
+    place.refused(&["verify", "-p", "rows.jsonl", "-r", &tiny("qwen3")], 6, "hidden state");
+    place.refused(&with(&["-o", "no/such/folder.json"]), 1, "cannot be written");
+}
+
+#[test]
+fn ablate_tells_what_schemes_cost_and_draws_it() {
+    let place = Place::new();
+    let words = ["ablate", "-p", "rows.jsonl", "-s", "fp16,int4-g32-rot,q4_k-nohead", "--svg", "picture.svg"];
+    let text = place.good(&[&words[..], &["-o", "report.json"]].concat());
+    for word in ["int4-g32-rot", "q4_k-nohead", "touched", "accuracy", "100.0 %"] {
+        assert!(text.contains(word), "no {word:?} in {text}");
+    }
+    let svg = std::fs::read_to_string(place.path("picture.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("int4-g32-rot") && svg.contains("bits a weight"));
+    let report = json(&std::fs::read_to_string(place.path("report.json")).unwrap());
+    assert_eq!(report["schema"], "zen-edge.ablate/1");
+    let names: Vec<&str> =
+        report["schemes"].as_array().unwrap().iter().map(|entry| entry["scheme"].as_str().unwrap()).collect();
+    assert_eq!(names, ["int4-g32-rot", "q4_k-nohead", "fp16"]);
+    assert_eq!(report["schemes"][0]["coverage"]["share"], 1.0);
+    assert!(report["schemes"][1]["coverage"]["share"].as_f64().unwrap() < 1.0);
+    // Without heads the picture is of cosines.
+    place.good(&["ablate", "-p", "rows.jsonl", "-s", "int8", "-m", &tiny("gemma3"), "--svg", "cosine.svg"]);
+    assert!(std::fs::read_to_string(place.path("cosine.svg")).unwrap().contains("mean cosine"));
+
+    for (schemes, said) in
+        [("int5", "2, 3, 4 or 8 bits"), ("int8,int8", "twice"), ("", "no schemes"), ("int4-rot-g32", "order")]
+    {
+        place.refused(&["ablate", "-p", "rows.jsonl", "-s", schemes], 2, said);
+    }
+}
