@@ -17,7 +17,7 @@ use zen_edge_core::source::{Memory, Source};
 use zen_edge_default_pack as inside;
 use zen_edge_forge::fit::report::{Judged, Report};
 use zen_edge_forge::fit::route::{Panel, Point};
-use zen_edge_forge::fit::{FitError, Inputs, Options, Progress, Reading, Standardize, Target, fit};
+use zen_edge_forge::fit::{Count, FitError, Inputs, Options, Progress, Reading, Standardize, Target, fit};
 use zen_edge_forge::rows::RowsError;
 
 /// The arguments of `zen-edge fit`.
@@ -59,6 +59,9 @@ pub struct Args {
     /// Bring each coordinate to unit variance before the fit
     #[arg(long, value_name = "WHEN", default_value = "no", num_args = 0..=1, default_missing_value = "yes")]
     standardize: When,
+    /// What the rows of a task count: each row the same, or each source the same
+    #[arg(long, value_name = "WHAT", default_value = "cv")]
+    count: Counting,
     /// What the route head is fitted to
     #[arg(long, value_name = "KIND", default_value = "auto")]
     route_target: Kind,
@@ -101,6 +104,15 @@ enum When {
     No,
     Yes,
     /// Where cross-validation says so
+    Cv,
+}
+
+/// What the rows of a task count.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Counting {
+    Rows,
+    Sources,
+    /// What cross-validation prefers
     Cv,
 }
 
@@ -163,6 +175,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             When::No => Standardize::No,
             When::Yes => Standardize::Yes,
             When::Cv => Standardize::Cv,
+        },
+        count: match args.count {
+            Counting::Rows => Count::Rows,
+            Counting::Sources => Count::Sources,
+            Counting::Cv => Count::Cv,
         },
         target: match args.route_target {
             Kind::Auto => Target::Auto,
@@ -309,9 +326,10 @@ fn people(report: &Report, out: &Path, model: Option<&Path>) -> Vec<String> {
     }
     if let Some(calibration) = &task.calibration {
         lines.push(format!(
-            "L2 {}{}, temperature {:.3}",
+            "L2 {}{}{}, temperature {:.3}",
             task.choice.l2,
             if task.choice.standardize { " on standardised coordinates" } else { "" },
+            if task.choice.count == Count::Sources { ", each source counts the same" } else { "" },
             calibration.temperature,
         ));
     }

@@ -25,7 +25,7 @@ pub use embed::Reading;
 pub use error::FitError;
 pub use report::Report;
 pub use route::Target;
-pub use task::Standardize;
+pub use task::{Count, Standardize};
 
 use crate::rows::{FitRow, Outcome, Row, read_fit};
 use embed::{Reader, vectors};
@@ -81,6 +81,8 @@ pub struct Options {
     pub l2: Option<f64>,
     /// Whether coordinates are standardised before the fit.
     pub standardize: Standardize,
+    /// What the rows of a task count.
+    pub count: Count,
     /// The kind of route head.
     pub target: Target,
     /// λ: the weight of a model's price in USD for 1,000 tokens.
@@ -100,6 +102,7 @@ impl Default for Options {
             threads: None,
             l2: None,
             standardize: Standardize::No,
+            count: Count::Cv,
             target: Target::Auto,
             lambda: LAMBDA,
             mu: 0.0,
@@ -510,7 +513,9 @@ fn fit_task(
     let (groups, sources, split) = labelled.groups();
     let rows = task::Rows { x: &x, labels: &labels, classes: classes.len(), groups: &groups, widths };
     let start = Instant::now();
-    let choice = task::choose(&rows, options.l2, options.standardize, pool, &mut |share| {
+    // Without sources nothing counts but rows.
+    let count = if split == "source" { options.count } else { Count::Rows };
+    let choice = task::choose(&rows, options.l2, options.standardize, count, pool, &mut |share| {
         told(Progress::Fitting("L2 by cross-validation", share));
     });
     seconds.insert("choose".to_owned(), start.elapsed().as_secs_f64());
@@ -582,7 +587,8 @@ fn fit_task(
 
     let start = Instant::now();
     told(Progress::Fitting("task head", 0.0));
-    let head = task::head(&x, &labels, classes.len(), widths, &choice);
+    let all: Vec<usize> = (0..labels.len()).collect();
+    let head = task::head(&rows, &all, &choice);
     report.fitted = Scores::of(&labels, &guess(&head.apply_all(&x)), &tasks);
     seconds.insert("task".to_owned(), start.elapsed().as_secs_f64());
 

@@ -6,6 +6,7 @@
 
 use super::lbfgs::{self, Ended, minimise};
 use super::matrix::Matrix;
+use std::collections::HashMap;
 
 /// How vectors are brought to one scale before the fit. It is folded back into the weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,6 +125,20 @@ impl Targets {
         labels.iter().enumerate().for_each(|(row, &label)| wanted[row * classes + label] = 1.0);
         let each = |&label: &usize| (labels.len() as f64 / (present * count[label].max(1)) as f64) as f32;
         Self { classes, wanted, weight: labels.iter().map(each).collect(), known: Vec::new() }
+    }
+
+    /// As [`balanced`](Self::balanced), and within a class each group of rows counts the same, however many rows it has.
+    pub fn balanced_by(labels: &[usize], groups: &[usize], classes: usize) -> Self {
+        let mut rows: HashMap<(usize, usize), usize> = HashMap::new();
+        labels.iter().zip(groups).for_each(|key| *rows.entry((*key.0, *key.1)).or_default() += 1);
+        let mut groups_of = vec![0usize; classes];
+        rows.keys().for_each(|(label, _)| groups_of[*label] += 1);
+        let present = groups_of.iter().filter(|n| **n > 0).count().max(1);
+        let each = |(&label, &group): (&usize, &usize)| {
+            let shares = present * groups_of[label] * rows[&(label, group)];
+            (labels.len() as f64 / shares as f64) as f32
+        };
+        Self { weight: labels.iter().zip(groups).map(each).collect(), ..Self::balanced(labels, classes) }
     }
 }
 
@@ -299,6 +314,21 @@ mod tests {
             (state >> 8) as f32 / (1 << 23) as f32 - 1.0
         };
         (0..n).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn each_group_of_a_class_counts_the_same() {
+        let (labels, groups) = ([0, 0, 0, 0, 1, 1], [5, 5, 5, 6, 5, 5]);
+        let targets = Targets::balanced_by(&labels, &groups, 3);
+        assert_eq!(targets.weight, [0.5, 0.5, 0.5, 1.5, 1.5, 1.5]);
+        assert_eq!(targets.wanted, Targets::balanced(&labels, 3).wanted);
+        // Where every row is a group of its own, or all are one, it is the balance of classes alone.
+        for groups in [[0, 1, 2, 3, 4, 5], [0; 6]] {
+            assert_eq!(
+                Targets::balanced_by(&labels, &groups, 3).weight,
+                Targets::balanced(&labels, 3).weight
+            );
+        }
     }
 
     #[test]

@@ -44,6 +44,20 @@ pub enum Standardize {
     Cv,
 }
 
+/// What the rows of a class count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Count {
+    /// Each row the same.
+    Rows,
+    /// Each source the same, however many rows it has: a head for sources that it has not seen should not be that of the
+    /// largest one.
+    Sources,
+    /// What cross-validation prefers.
+    #[default]
+    Cv,
+}
+
 /// A strength of L2 and what cross-validation says of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
@@ -51,6 +65,8 @@ pub struct Tried {
     pub l2: f64,
     /// Whether coordinates were standardised.
     pub standardize: bool,
+    /// What rows counted.
+    pub count: Count,
     /// Balanced accuracy on the rows held out.
     pub balanced_accuracy: f64,
 }
@@ -62,11 +78,23 @@ pub struct Choice {
     pub l2: f64,
     /// Whether coordinates are standardised.
     pub standardize: bool,
+    /// What rows count: never [`Count::Cv`].
+    pub count: Count,
     /// What was tried; empty where the strength was given or there was nothing to choose on.
     pub tried: Vec<Tried>,
 }
 
 impl Rows<'_> {
+    /// What a head is fitted to on these of the rows.
+    fn targets(&self, rows: &[usize], count: Count) -> Targets {
+        let of = |all: &[usize]| rows.iter().map(|row| all[*row]).collect::<Vec<_>>();
+        let labels = of(self.labels);
+        match count {
+            Count::Sources => Targets::balanced_by(&labels, &of(self.groups), self.classes),
+            Count::Rows | Count::Cv => Targets::balanced(&labels, self.classes),
+        }
+    }
+
     /// How many folds can be dealt; 0 where none can be held out.
     pub fn folds(&self) -> usize {
         let mut groups = self.groups.to_vec();
@@ -100,28 +128,36 @@ pub fn choose(
     rows: &Rows<'_>,
     l2: Option<f64>,
     standardize: Standardize,
+    count: Count,
     pool: &Pool,
     told: &mut dyn FnMut(f64),
 ) -> Choice {
-    let ways: &[bool] = match standardize {
+    let standardized: &[bool] = match standardize {
         Standardize::No => &[false],
         Standardize::Yes => &[true],
         Standardize::Cv => &[false, true],
     };
+    let counts = match count {
+        Count::Cv => &[Count::Rows, Count::Sources][..],
+        Count::Rows => &[Count::Rows],
+        Count::Sources => &[Count::Sources],
+    };
+    let ways: Vec<_> =
+        standardized.iter().flat_map(|&way| counts.iter().map(move |&count| (way, count))).collect();
     let grid = l2.as_ref().map_or(GRID.as_slice(), std::slice::from_ref);
-    let mut choice = Choice { l2: l2.unwrap_or(PLAIN_L2), standardize: ways[0], tried: Vec::new() };
+    let (standardize, count) = ways[0];
+    let mut choice = Choice { l2: l2.unwrap_or(PLAIN_L2), standardize, count, tried: Vec::new() };
     if rows.folds() == 0 || (grid.len() == 1 && ways.len() == 1) {
         return choice;
     }
     let folds = rows.deal(CHOICE);
     let mut best = f64::NEG_INFINITY;
-    for (way, &standardize) in ways.iter().enumerate() {
+    for (way, &(standardize, count)) in ways.iter().enumerate() {
         let mut paths = par_map(pool, rows.folds(), |fold| {
             let (fitted, held) = sides(&folds, fold);
             let x = rows.x.gather(&fitted);
             let scaling = Scaling::of(&x, rows.widths, standardize);
-            let labels: Vec<usize> = fitted.iter().map(|row| rows.labels[*row]).collect();
-            let targets = Targets::balanced(&labels, rows.classes);
+            let targets = rows.targets(&fitted, count);
             Path { x: scaling.apply(&x), targets, scaling, held, start: None }
         });
         let (mut most, mut worse) = (f64::NEG_INFINITY, 0);
@@ -141,9 +177,10 @@ pub fn choose(
                 path.start = Some(parameters);
             }
             let reached = balanced(rows.labels, &predicted, rows.classes);
-            choice.tried.push(Tried { l2, standardize, balanced_accuracy: reached });
+            choice.tried.push(Tried { l2, standardize, count, balanced_accuracy: reached });
             if reached > best {
-                (best, choice.l2, choice.standardize) = (reached, l2, standardize);
+                best = reached;
+                (choice.l2, choice.standardize, choice.count) = (l2, standardize, count);
             }
             // Weaker L2 takes longer and, once it has begun to lose, goes on to.
             worse = if reached < most - 0.002 { worse + 1 } else { 0 };
@@ -167,8 +204,7 @@ fn balanced(labels: &[usize], predicted: &[usize], classes: usize) -> f64 {
 pub fn out_of_fold(rows: &Rows<'_>, choice: &Choice, folds: &[usize], pool: &Pool) -> Matrix {
     let heads = par_map(pool, rows.folds(), |fold| {
         let (fitted, held) = sides(folds, fold);
-        let labels: Vec<usize> = fitted.iter().map(|row| rows.labels[*row]).collect();
-        (head(&rows.x.gather(&fitted), &labels, rows.classes, rows.widths, choice), held)
+        (head(rows, &fitted, choice), held)
     });
     let mut out = Matrix { cols: rows.classes, data: vec![0.0; rows.labels.len() * rows.classes] };
     for (head, held) in heads {
@@ -179,8 +215,9 @@ pub fn out_of_fold(rows: &Rows<'_>, choice: &Choice, folds: &[usize], pool: &Poo
     out
 }
 
-/// A head over raw vectors.
-pub fn head(x: &Matrix, labels: &[usize], classes: usize, widths: &[usize], choice: &Choice) -> Head {
-    let targets = Targets::balanced(labels, classes);
-    super::logistic::fit_raw(x, &targets, choice.l2, widths, choice.standardize).0
+/// A head over the raw vectors of these of the rows.
+pub fn head(rows: &Rows<'_>, fitted: &[usize], choice: &Choice) -> Head {
+    let targets = rows.targets(fitted, choice.count);
+    let x = rows.x.gather(fitted);
+    super::logistic::fit_raw(&x, &targets, choice.l2, rows.widths, choice.standardize).0
 }
