@@ -404,9 +404,10 @@ fn hash(bytes: &[u8]) -> Result<String, FitError> {
 
 /// Four significant places: a temperature is known no better.
 fn rounded(value: f64) -> f64 {
-    let unit = 10f64.powf(value.abs().max(1e-9).log10().floor() - 3.0);
+    let places = 3 - value.abs().max(1e-9).log10().floor() as i32;
     // Division by a power of ten gives the shortest decimal.
-    (value / unit).round() / (1.0 / unit).round().max(1.0)
+    let power = 10f64.powi(places.abs());
+    if places > 0 { (value * power).round() / power } else { (value / power).round() * power }
 }
 
 fn config(
@@ -642,8 +643,7 @@ fn fit_route(
     }
     let prior = prior(gathered);
     let (lambda, mu) = (options.lambda, options.mu);
-    let data =
-        route::Data { x, widths, entries: &entries, models: count, price: &price, lambda, prior: &prior };
+    let data = route::Data { x, widths, models: count, price: &price, lambda, prior: &prior };
     let all: Vec<&Entry> = entries.iter().collect();
     let (held, known): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| entry.is_held_out());
     let (method, tried) = route::choose(&data, &known, options.target, pool, &mut |share| {
@@ -801,4 +801,18 @@ fn prior(gathered: &Gathered) -> Vec<(usize, Task)> {
     all.truncate(PRIOR);
     all.sort_unstable_by_key(|(_, at)| *at);
     all.into_iter().map(|(_, at)| (labelled.prompt[at], labelled.task[at])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounded;
+
+    #[test]
+    fn four_places_are_kept() {
+        for (value, kept) in
+            [(0.156_541, 0.1565), (123.456, 123.5), (74_401.0, 74_400.0), (0.0, 0.0), (3e-5, 3e-5)]
+        {
+            assert_eq!(rounded(value), kept);
+        }
+    }
 }

@@ -90,7 +90,9 @@ pub fn html(report: &Report) -> Result<String, FitError> {
         body.push_str(&table(&head, &rows));
         body.push_str("<h3>By fold and language</h3>\n");
         let named = held.folds.iter().enumerate().map(|(at, share)| (format!("fold {}", at + 1), share));
-        let languages = held.languages.iter().map(|(name, share)| (name.clone(), share));
+        let mut languages: Vec<_> = held.languages.iter().collect();
+        languages.sort_by_key(|(_, share)| std::cmp::Reverse(share.n));
+        let languages = languages.into_iter().map(|(name, share)| (name.clone(), share));
         let rows: Vec<Vec<String>> = named
             .chain(languages)
             .map(|(name, s)| vec![name, s.n.to_string(), share(s.accuracy), share(s.balanced_accuracy)])

@@ -73,8 +73,6 @@ pub struct Data<'a> {
     pub x: &'a Matrix,
     /// The widths of their parts.
     pub widths: &'a [usize],
-    /// The prompts with outcomes.
-    pub entries: &'a [Entry],
     /// How many models there are.
     pub models: usize,
     /// USD for 1,000 tokens of each.
@@ -476,7 +474,7 @@ pub struct Panel {
     pub models: Vec<String>,
     /// A model at random.
     pub random: Point,
-    /// The model of the least price.
+    /// The model of the least mean cost.
     pub cheapest: Point,
     /// Its id.
     pub cheapest_model: String,
@@ -754,15 +752,7 @@ mod tests {
     fn every_kind_of_head_learns_where_a_model_is_right() {
         let (x, entries) = world(300);
         let price = [0.001, 0.01];
-        let data = Data {
-            x: &x,
-            widths: &[2],
-            entries: &entries,
-            models: 2,
-            price: &price,
-            lambda: 0.1,
-            prior: &[],
-        };
+        let data = Data { x: &x, widths: &[2], models: 2, price: &price, lambda: 0.1, prior: &[] };
         let (held, known): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|e| e.is_held_out());
         let pool = Pool::new(2);
         let ids = ["cheap".to_owned(), "dear".to_owned()];
@@ -800,15 +790,7 @@ mod tests {
             x.data.extend([0.1 * (i % 5) as f32, 30.0]);
         }
         let prior: Vec<(usize, Task)> = (200..260).map(|row| (row, Task::CheapChat)).collect();
-        let data = Data {
-            x: &x,
-            widths: &[2],
-            entries: &entries,
-            models: 2,
-            price: &[0.001, 0.01],
-            lambda: 0.1,
-            prior: &prior,
-        };
+        let data = Data { x: &x, widths: &[2], models: 2, price: &[0.001, 0.01], lambda: 0.1, prior: &prior };
         let known: Vec<&Entry> = entries.iter().collect();
         let head = fit(&data, &known, Method::Utility { ridge: 1.0 }, &Pool::single());
         let z = head.apply(x.row(230));
