@@ -129,7 +129,7 @@ impl From<ParityError> for Failure {
     fn from(error: ParityError) -> Self {
         let exit = match error {
             ParityError::Rows(error) => return error.into(),
-            ParityError::Load(error) => return error.into(),
+            ParityError::Load(error) => return (*error).into(),
             ParityError::Io { .. } => Exit::Missing,
             ParityError::Shapes { .. } | ParityError::Tokens { .. } => Exit::Mismatch,
             ParityError::NoPrompts { .. } => Exit::Format,

@@ -32,7 +32,7 @@ pub enum ParityError {
     Rows(#[from] RowsError),
     /// A backbone, heads or a config cannot be loaded, or do not fit each other.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(Box<LoadError>),
     /// A file cannot be read.
     #[error("{file}: {source}")]
     Io {
@@ -47,15 +47,15 @@ pub enum ParityError {
     )]
     Shapes {
         /// The reference's file.
-        reference: String,
+        reference: Box<str>,
         /// The other file.
-        model: String,
+        model: Box<str>,
         /// What differs.
         what: &'static str,
         /// The reference's.
-        of_reference: String,
+        of_reference: Box<str>,
         /// The other's.
-        of_model: String,
+        of_model: Box<str>,
     },
     /// The two files' tokenizers make different ids of a prompt.
     #[error("{reference} and {model} make different tokens of row {row}: their tokenizers are not the same")]
@@ -98,11 +98,11 @@ pub enum ParityError {
     Cancelled,
 }
 
-impl From<BackboneError> for ParityError {
-    fn from(error: BackboneError) -> Self {
+impl From<LoadError> for ParityError {
+    fn from(error: LoadError) -> Self {
         match error {
-            BackboneError::Cancelled => Self::Cancelled,
-            other => Self::Load(other.into()),
+            LoadError::Cancelled | LoadError::Backbone(BackboneError::Cancelled) => Self::Cancelled,
+            other => Self::Load(Box::new(other)),
         }
     }
 }
@@ -111,12 +111,12 @@ macro_rules! through_load {
     ($($error:ty),*) => {$(
         impl From<$error> for ParityError {
             fn from(error: $error) -> Self {
-                Self::Load(error.into())
+                LoadError::from(error).into()
             }
         }
     )*};
 }
-through_load!(GgufError, ConfigError, HeadsError, TokenizerError);
+through_load!(BackboneError, GgufError, ConfigError, HeadsError, TokenizerError);
 
 /// What judges vectors: the heads, and the config that says how a prompt is read.
 #[derive(Clone, Debug)]
@@ -270,11 +270,11 @@ pub fn check_shapes(reference: &Backbone, model: &Backbone) -> Result<(), Parity
     match pairs.into_iter().find(|(_, a, b)| a != b) {
         None => Ok(()),
         Some((what, of_reference, of_model)) => Err(ParityError::Shapes {
-            reference: reference.source().name().to_owned(),
-            model: model.source().name().to_owned(),
+            reference: reference.source().name().into(),
+            model: model.source().name().into(),
             what,
-            of_reference,
-            of_model,
+            of_reference: of_reference.into(),
+            of_model: of_model.into(),
         }),
     }
 }

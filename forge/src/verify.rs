@@ -82,7 +82,7 @@ impl Thresholds {
         each.filter_map(|((figure, wanted, _), found)| {
             let wanted = wanted?;
             // What is no number reaches nothing.
-            (!(found >= wanted)).then_some(Unmet { figure, found, wanted })
+            (found.is_nan() || found < wanted).then_some(Unmet { figure, found, wanted })
         })
         .collect()
     }
