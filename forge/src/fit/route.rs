@@ -24,7 +24,7 @@ pub const PRICE_EDGE: f64 = 0.1;
 /// A model with fewer outcomes is not trained: its row is 0 and `trained: false`.
 pub const LEAST_OUTCOMES: usize = 10;
 /// Strengths of the ridge that cross-validation tries, over vectors scaled to one a coordinate.
-pub const RIDGE: [f64; 7] = [100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0];
+pub const RIDGE: [f64; 9] = [10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0];
 /// Strengths of L2 for the logistic heads.
 const SOFT_L2: [f64; 3] = [33.0, 333.0, 3333.0];
 /// Temperatures of the soft target.
@@ -700,7 +700,7 @@ pub fn temperature(data: &Data<'_>, head: &Head, held: &[&Entry]) -> Option<f64>
         };
         examples.iter().map(of).sum::<f64>()
     };
-    let all: Vec<f64> = (0..=80).map(|step| 0.005 * 1.11f64.powi(step)).collect();
+    let all: Vec<f64> = (0..=75).map(|step| 0.01 * 1.11f64.powi(step)).collect();
     let losses: Vec<f32> = all.iter().map(|t| -loss(*t) as f32).collect();
     Some(all[argmax(&losses)])
 }
