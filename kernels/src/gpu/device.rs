@@ -104,6 +104,8 @@ pub struct Gpu {
     /// Operations a second, as the bits of an f64.
     rate: AtomicU64,
     pub(super) arena: wgpu::Buffer,
+    /// Held while parameters are written and submitted: two passes share the arena.
+    pub(super) submitting: Mutex<()>,
 }
 
 /// A buffer of f32 on the device.
@@ -218,6 +220,7 @@ impl Gpu {
             now: options.now.clone(),
             rate: AtomicU64::new(SLOW.to_bits()),
             arena,
+            submitting: Mutex::new(()),
         })
     }
 
@@ -404,40 +407,29 @@ impl Gpu {
         let rate = 0.5 * f64::from_bits(self.rate.load(Ordering::Relaxed)) + 0.5 * rate;
         self.rate.store(rate.to_bits(), Ordering::Relaxed);
     }
-
-    /// Runs a future of this device to its end on this thread. Not in a browser, where a thread that waits ends the wait
-    /// never.
-    ///
-    /// # Errors
-    /// What the future says.
-    #[cfg(not(target_family = "wasm"))]
-    pub fn block_on<T>(&self, future: impl Future<Output = Result<T, GpuError>>) -> Result<T, GpuError> {
-        let mut future = std::pin::pin!(future);
-        let mut context = Context::from_waker(Waker::noop());
-        loop {
-            if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
-                return result;
-            }
-            // An error here is one of the device, and is found in its health.
-            let _ = self.device.poll(wgpu::PollType::wait_indefinitely());
-        }
-    }
 }
 
-/// Opens a device on this thread: [`Gpu::open`].
-///
-/// # Errors
-/// As [`Gpu::open`].
 #[cfg(not(target_family = "wasm"))]
-pub fn open_blocking(options: &GpuOptions) -> Result<Gpu, GpuError> {
-    let mut future = std::pin::pin!(Gpu::open(options));
+std::thread_local! {
+    /// Whether [`block_on`] runs on this thread: then waiting for a device is waiting.
+    static BLOCKING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Runs a future of a device to its end on this thread. There is none in a browser, where a thread that waits keeps what it waits
+/// for from happening.
+#[cfg(not(target_family = "wasm"))]
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());
-    loop {
+    let outer = BLOCKING.replace(true);
+    let result = loop {
         if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
-            return result;
+            break result;
         }
         std::thread::yield_now();
-    }
+    };
+    BLOCKING.set(outer);
+    result
 }
 
 fn describe(info: &wgpu::AdapterInfo) -> GpuInfo {
@@ -492,8 +484,13 @@ impl<T> Future for Waiting<'_, T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        // Natively callbacks are called while the device is polled; in a browser its event loop calls them.
-        let _ = self.device.poll(wgpu::PollType::Poll);
+        // Natively callbacks are called while the device is polled; in a browser its event loop calls them. An error here is one
+        // of the device, and is found in its health.
+        #[cfg(not(target_family = "wasm"))]
+        let how = if BLOCKING.get() { wgpu::PollType::wait_indefinitely() } else { wgpu::PollType::Poll };
+        #[cfg(target_family = "wasm")]
+        let how = wgpu::PollType::Poll;
+        let _ = self.device.poll(how);
         let mut state = lock(&self.signal.0);
         if let Some(value) = state.0.take() {
             return Poll::Ready(value);
@@ -501,7 +498,7 @@ impl<T> Future for Waiting<'_, T> {
         state.1 = Some(context.waker().clone());
         drop(state);
         if cfg!(not(target_family = "wasm")) {
-            // Whatever executor runs this asks again; `Gpu::block_on` waits for the device in between.
+            // Whatever executor runs this asks again.
             context.waker().wake_by_ref();
         }
         Poll::Pending

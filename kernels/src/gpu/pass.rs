@@ -374,6 +374,7 @@ impl Pass<'_> {
         if self.steps.is_empty() {
             return;
         }
+        let submitting = super::device::lock(&self.gpu.submitting);
         self.gpu.queue.write_buffer(&self.gpu.arena, 0, &self.params);
         let mut encoder = self.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut steps = self.steps.drain(..).peekable();
@@ -401,6 +402,7 @@ impl Pass<'_> {
         }
         drop(steps);
         self.gpu.submit(encoder.finish());
+        drop(submitting);
         self.submissions += 1;
         self.total += self.cost;
         self.cost = 0.0;
@@ -425,4 +427,16 @@ impl Pass<'_> {
     pub const fn submissions(&self) -> usize {
         self.submissions
     }
+}
+
+/// Cosines and sines of positions `0..positions`, as [`Pass::heads`] reads them: `[position][pair][2]`, the values of
+/// [`crate::ops::RopeTable`].
+pub fn rope_table(inverse_freq: &[f32], magnitude: f32, positions: usize) -> Vec<f32> {
+    let turn = |position: usize, freq: f32| {
+        let (sin, cos) = crate::math::sin_cos(f64::from(position as f32 * freq));
+        [cos as f32 * magnitude, sin as f32 * magnitude]
+    };
+    (0..positions)
+        .flat_map(|position| inverse_freq.iter().flat_map(move |freq| turn(position, *freq)))
+        .collect()
 }

@@ -6,7 +6,7 @@
 
 use super::device::{Gpu, GpuBuffer};
 use super::error::GpuError;
-use super::pass::{Heads, Placement, Rows};
+use super::pass::{Heads, Placement, Rows, rope_table};
 use super::shader::Kernel;
 use super::weights::PART_BYTES;
 use crate::attention::{KvCache, attention};
@@ -224,7 +224,7 @@ pub(super) async fn heads(
     // Not every value of a head turns.
     let pairs = if normed { d / 2 } else { d / 4 };
     let freq: Vec<f32> = (0..pairs).map(|i| 1.0 / (1.0 + i as f32)).collect();
-    let table = turns(&freq, 1.0, 9 + rows);
+    let table = rope_table(&freq, 1.0, 9 + rows);
     let mut expected = x.clone();
     let after = &mut expected[count * d..];
     let pool = Pool::single();
@@ -253,15 +253,6 @@ pub(super) async fn heads(
     let found = pass.read(&buffer, 0, x.len()).await?;
     let what = format!("{rows} x {count} x {d}, {order:?}{}", if normed { ", normed" } else { "" });
     Ok(Line::judge(Kernel::Heads, what, difference(&found, &expected), SUM))
-}
-
-/// Cosines and sines of positions `0..positions`, as the kernel reads them: what [`RopeTable`] holds.
-pub(super) fn turns(freq: &[f32], magnitude: f32, positions: usize) -> Vec<f32> {
-    let turn = |position: usize, freq: f32| {
-        let (sin, cos) = crate::math::sin_cos(f64::from(position as f32 * freq));
-        [cos as f32 * magnitude, sin as f32 * magnitude]
-    };
-    (0..positions).flat_map(|position| freq.iter().flat_map(move |freq| turn(position, *freq))).collect()
 }
 
 pub(super) async fn attend(

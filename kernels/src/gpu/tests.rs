@@ -14,7 +14,7 @@ fn options() -> GpuOptions {
 
 /// A device, or the word that there is none. With `ZEN_EDGE_NO_SKIP=1` there must be one.
 fn device(test: &str, options: &GpuOptions) -> Option<Gpu> {
-    match open_blocking(options) {
+    match block_on(Gpu::open(options)) {
         Ok(gpu) => Some(gpu),
         Err(error) => {
             let may = std::env::var("ZEN_EDGE_MAY_SKIP")
@@ -37,7 +37,7 @@ fn passes(line: Result<Line, GpuError>) {
 #[test]
 fn products_of_every_format_and_length_are_the_cpus() {
     let Some(gpu) = device("products_of_every_format_and_length_are_the_cpus", &options()) else { return };
-    gpu.block_on(async {
+    block_on(async {
         for ty in BlockType::ALL {
             for m in [1, 16, 63, 64, 65] {
                 passes(proof::gemm(&gpu, ty, m, 77, 256, m == 63).await);
@@ -50,9 +50,7 @@ fn products_of_every_format_and_length_are_the_cpus() {
                 passes(proof::gemm(&gpu, ty, m, 65, 256, m == 499).await);
             }
         }
-        Ok(())
-    })
-    .unwrap();
+    });
 }
 
 #[test]
@@ -60,14 +58,14 @@ fn a_matrix_in_several_parts_gives_the_same() {
     let Some(gpu) = device("a_matrix_in_several_parts_gives_the_same", &options()) else { return };
     for ty in [BlockType::Q4K, BlockType::Q6K, BlockType::F16] {
         // Parts of one tile of 64 rows: four of them, the last one of 7 rows.
-        passes(gpu.block_on(async { Ok(proof::gemm_in(&gpu, ty, 20, 199, 512, false, 1).await) }).unwrap());
+        passes(block_on(proof::gemm_in(&gpu, ty, 20, 199, 512, false, 1)));
     }
 }
 
 #[test]
 fn the_other_kernels_are_the_cpus() {
     let Some(gpu) = device("the_other_kernels_are_the_cpus", &options()) else { return };
-    gpu.block_on(async {
+    block_on(async {
         for d in [16, 48, 64, 128, 256] {
             for (tokens, position, heads, kv_heads, window) in [
                 (1, 0, 2, 1, None),
@@ -88,16 +86,14 @@ fn the_other_kernels_are_the_cpus() {
         for m in [1, 16, 63, 64, 65, 499, 512] {
             passes(proof::quantize(&gpu, m, 256).await);
         }
-        Ok(())
-    })
-    .unwrap();
+    });
 }
 
 #[test]
 fn the_proof_passes_and_finds_a_fault_in_any_kernel() {
     let name = "the_proof_passes_and_finds_a_fault_in_any_kernel";
     let Some(gpu) = device(name, &options()) else { return };
-    let lines = gpu.block_on(prove(&gpu, &[BlockType::Q4K, BlockType::Q6K], 64)).unwrap();
+    let lines = block_on(prove(&gpu, &[BlockType::Q4K, BlockType::Q6K], 64)).unwrap();
     assert!(lines.iter().all(Line::passed));
     let proved = [
         Kernel::Echo,
@@ -112,7 +108,7 @@ fn the_proof_passes_and_finds_a_fault_in_any_kernel() {
         assert!(lines.iter().any(|line| line.kernel == kernel), "{kernel:?} is proved");
         let faults = Faults { wrong: Some(kernel), ..Faults::default() };
         let Some(gpu) = device(name, &GpuOptions { faults, ..options() }) else { return };
-        match gpu.block_on(prove(&gpu, &[BlockType::Q4K], 64)) {
+        match block_on(prove(&gpu, &[BlockType::Q4K], 64)) {
             Err(GpuError::Wrong { kernel: found, .. }) => assert_eq!(found, kernel.name()),
             other => panic!("{kernel:?}: {other:?}"),
         }
@@ -127,7 +123,7 @@ fn a_lost_device_is_an_error_and_no_panic() {
     else {
         return;
     };
-    let lost = gpu.block_on(prove(&gpu, &[BlockType::Q4K], 64));
+    let lost = block_on(prove(&gpu, &[BlockType::Q4K], 64));
     assert!(matches!(lost, Err(GpuError::Lost(_) | GpuError::Device(_))), "{lost:?}");
     assert!(gpu.check().is_err());
     // The next one lives.
@@ -135,7 +131,7 @@ fn a_lost_device_is_an_error_and_no_panic() {
     else {
         return;
     };
-    gpu.block_on(prove(&gpu, &[BlockType::Q4K], 64)).unwrap();
+    block_on(prove(&gpu, &[BlockType::Q4K], 64)).unwrap();
 }
 
 #[test]
@@ -144,8 +140,8 @@ fn what_is_larger_than_a_binding_is_refused_and_so_is_memory_that_is_not_there()
     let faults = Faults { no_memory: true, ..Faults::default() };
     let Some(gpu) = device(name, &GpuOptions { faults, ..options() }) else { return };
     let size = usize::try_from(gpu.binding_limit() / 4 + 4).unwrap();
-    let refused = gpu.block_on(gpu.buffer(size)).map(|_| ());
+    let refused = block_on(gpu.buffer(size)).map(|_| ());
     assert!(matches!(refused, Err(GpuError::Limit { .. })), "{refused:?}");
-    let refused = gpu.block_on(proof::gemm(&gpu, BlockType::Q4K, 1, 1, 256, false)).map(|_| ());
+    let refused = block_on(proof::gemm(&gpu, BlockType::Q4K, 1, 1, 256, false)).map(|_| ());
     assert!(matches!(refused, Err(GpuError::OutOfMemory(_))), "{refused:?}");
 }
