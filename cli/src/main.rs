@@ -10,6 +10,8 @@ mod engine;
 mod exit;
 mod failure;
 mod generate;
+#[cfg(feature = "gpu")]
+mod gpu_report;
 mod input;
 mod inspect;
 mod learn;
@@ -59,6 +61,9 @@ enum Command {
     Bench(Box<bench::Args>),
     /// Set records of several machines side by side
     Compare(compare::Args),
+    /// Tell what GPU there is, whether it gives the CPU's answers, and how fast it is
+    #[cfg(feature = "gpu")]
+    GpuReport(gpu_report::Args),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +80,8 @@ fn main() -> ExitCode {
         Command::Pull(args) => pull::run(&args).map_err(Into::into),
         Command::Bench(args) => bench::run(&args),
         Command::Compare(args) => compare::run(&args),
+        #[cfg(feature = "gpu")]
+        Command::GpuReport(args) => gpu_report::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -34,12 +34,10 @@ fn main() {
     let gguf = Gguf::open(source).expect("a GGUF");
     let backbone = Arc::new(Backbone::load(&gguf, &BackboneOptions::default()).expect("a backbone"));
     let start = Instant::now();
-    let options = GpuOptions {
-        software: true,
-        now: Some(Arc::new(move || start.elapsed())),
-        ..GpuOptions::default()
-    };
-    let gpu = block_on(GpuBackbone::open(backbone.clone(), &options)).unwrap_or_else(|error| panic!("{error}"));
+    let options =
+        GpuOptions { software: true, now: Some(Arc::new(move || start.elapsed())), ..GpuOptions::default() };
+    let gpu =
+        block_on(GpuBackbone::open(backbone.clone(), &options)).unwrap_or_else(|error| panic!("{error}"));
     println!(
         "{:?}\nopened and proved in {:.2} s, {} kernels, weights {:.1} MB on the device",
         gpu.gpu().info(),
@@ -59,7 +57,8 @@ fn main() {
         Some(path) => {
             let tokenizer = Tokenizer::from_gguf(&gguf).expect("a tokenizer");
             let text = std::fs::read_to_string(path).expect("prompts");
-            let rows = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+            let rows =
+                text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
             rows.filter_map(|row| row["prompt"].as_str().map(str::to_owned))
                 .map(|prompt| tokenizer.encode_limited(&prompt, &EncodeOptions::default(), 2048).0)
                 .filter(|ids| !ids.is_empty())

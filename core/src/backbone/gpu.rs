@@ -13,7 +13,9 @@ use zen_edge_kernels::gemm::Matrix;
 pub use zen_edge_kernels::gpu::{
     Faults, Gpu, GpuError, GpuInfo, GpuLimits, GpuOptions, Kernel, Line, Now, Roofline, Share, measure,
 };
-use zen_edge_kernels::gpu::{GpuBuffer, GpuMatrix, Heads, MAX_HEAD, Pass, Placement, Rows, prove, rope_table};
+use zen_edge_kernels::gpu::{
+    GpuBuffer, GpuMatrix, Heads, MAX_HEAD, Pass, Placement, Rows, prove, rope_table,
+};
 
 #[cfg(not(target_family = "wasm"))]
 pub use zen_edge_kernels::gpu::block_on;
@@ -59,7 +61,8 @@ pub struct PromptProof {
 impl PromptProof {
     /// Compares vectors.
     pub fn new(tokens: usize, gpu: &[f32], cpu: &[f32]) -> Self {
-        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+        let dot =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
         let (g, c) = (dot(gpu, gpu).sqrt(), dot(cpu, cpu).sqrt());
         Self { tokens, cosine: dot(gpu, cpu) / (g * c), length: g / c }
     }
@@ -232,7 +235,11 @@ impl GpuBackbone {
     ///
     /// # Errors
     /// Those of [`Backbone::embed`]; what befell the device, or a prompt too long for its bindings.
-    pub async fn embed(&self, ids: &[u32], interrupt: Option<&dyn Interrupt>) -> Result<Vec<f32>, GpuFailure> {
+    pub async fn embed(
+        &self,
+        ids: &[u32],
+        interrupt: Option<&dyn Interrupt>,
+    ) -> Result<Vec<f32>, GpuFailure> {
         self.backbone.check(ids)?;
         let kept = lock(&self.scratch).take().filter(|scratch| scratch.tokens >= ids.len());
         let scratch = match kept {
@@ -336,7 +343,13 @@ impl GpuBackbone {
         Ok(pass.read(&s.h, 0, shape.hidden).await?)
     }
 
-    fn layer<'a>(&'a self, layer: &'a GpuLayer, index: usize, tables: &'a Tables, s: &'a Scratch) -> Walk<'a> {
+    fn layer<'a>(
+        &'a self,
+        layer: &'a GpuLayer,
+        index: usize,
+        tables: &'a Tables,
+        s: &'a Scratch,
+    ) -> Walk<'a> {
         let plan = &self.backbone.plan;
         let window = plan.windows[index];
         let (table, pairs) = match (&tables.sliding, window) {
@@ -385,7 +398,13 @@ impl Walk<'_> {
         pass.matmul(w, Rows::from(x, 0), out, rows, false);
     }
 
-    fn placement<'b>(&'b self, heads: usize, norm: Option<&'b GpuBuffer>, position: usize, scale: f32) -> Placement<'b> {
+    fn placement<'b>(
+        &'b self,
+        heads: usize,
+        norm: Option<&'b GpuBuffer>,
+        position: usize,
+        scale: f32,
+    ) -> Placement<'b> {
         let shape = &self.backbone.shape;
         Placement {
             heads,
@@ -419,8 +438,12 @@ impl Walk<'_> {
 
     fn attend(&self, pass: &mut Pass<'_>, position: usize, rows: usize) -> Result<(), GpuError> {
         let (shape, s) = (&self.backbone.shape, self.s);
-        let heads =
-            Heads { heads: shape.heads, kv_heads: shape.kv_heads, head_dim: shape.head_dim, window: self.window };
+        let heads = Heads {
+            heads: shape.heads,
+            kv_heads: shape.kv_heads,
+            head_dim: shape.head_dim,
+            window: self.window,
+        };
         pass.attention(Rows::from(&s.q, 0), &s.k, &s.v, Rows::from(&s.attended, 0), rows, position, &heads)
     }
 
@@ -511,14 +534,20 @@ impl GpuRuntime {
     /// # Errors
     /// [`GpuFailure::Gpu`] where the CPU has to do it: this time for a prompt that is too long, from now on for a device that
     /// broke again.
-    pub async fn embed(&self, ids: &[u32], interrupt: Option<&dyn Interrupt>) -> Result<Vec<f32>, GpuFailure> {
+    pub async fn embed(
+        &self,
+        ids: &[u32],
+        interrupt: Option<&dyn Interrupt>,
+    ) -> Result<Vec<f32>, GpuFailure> {
         loop {
             let (ready, failed) = {
                 let state = lock(&self.state);
                 (state.ready.clone(), state.failed.clone())
             };
             let Some(ready) = ready else {
-                return Err(failed.unwrap_or_else(|| GpuError::Lost("it is being rebuilt".to_owned())).into());
+                return Err(failed
+                    .unwrap_or_else(|| GpuError::Lost("it is being rebuilt".to_owned()))
+                    .into());
             };
             let error = match ready.embed(ids, interrupt).await {
                 Err(GpuFailure::Gpu(error)) => error,
