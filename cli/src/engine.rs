@@ -87,6 +87,10 @@ impl Args {
     /// # Errors
     /// As [`Engine::open`].
     pub fn generator(&self) -> Result<Generator, Failure> {
+        if self.device != Device::Cpu {
+            let why = "--device is for route, embed and serve: a text is generated on the CPU";
+            return Err(Failure::new(Exit::Usage, why));
+        }
         let options =
             BackboneOptions { isa: self.isa, threads: self.threads(), ..BackboneOptions::default() };
         Ok(Generator::open(self.model()?, &options)?)

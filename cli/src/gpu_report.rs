@@ -4,7 +4,7 @@ use crate::engine;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
-use crate::view::plain;
+use crate::output::plain;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;

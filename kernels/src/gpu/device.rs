@@ -38,10 +38,8 @@ pub struct GpuOptions {
 pub struct Faults {
     /// A kernel whose results are 5 % too large.
     pub wrong: Option<Kernel>,
-    /// How many times a device is lost, shared by the devices that are opened one after the other.
+    /// So many times a device is lost at its next submission; shared by the devices that are opened one after the other.
     pub losses: Arc<AtomicU64>,
-    /// Each time after so many submissions.
-    pub after: u64,
     /// Whether no memory can be had for weights.
     pub no_memory: bool,
 }
@@ -99,7 +97,6 @@ pub struct Gpu {
     health: Arc<Health>,
     pipelines: Mutex<HashMap<Permutation, wgpu::ComputePipeline>>,
     faults: Faults,
-    submissions: AtomicU64,
     pub(super) now: Option<Now>,
     /// Operations a second, as the bits of an f64.
     rate: AtomicU64,
@@ -216,7 +213,6 @@ impl Gpu {
             health,
             pipelines: Mutex::default(),
             faults: options.faults.clone(),
-            submissions: AtomicU64::new(0),
             now: options.now.clone(),
             rate: AtomicU64::new(SLOW.to_bits()),
             arena,
@@ -326,7 +322,7 @@ impl Gpu {
         staging.map_async(wgpu::MapMode::Read, .., move |result| done.set(result.map_err(|e| e.to_string())));
         let mapped = self.wait(signal).await;
         self.check()?;
-        mapped.map_err(GpuError::Device)?;
+        mapped.unwrap_or_else(|| Err("the answer never came".to_owned())).map_err(GpuError::Device)?;
         let view = staging.get_mapped_range(..).map_err(|error| GpuError::Device(error.to_string()))?;
         // Not cast in place: nothing promises that a mapped range is aligned to floats.
         let values = view.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
@@ -347,17 +343,15 @@ impl Gpu {
         self.check()
     }
 
-    async fn wait<T>(&self, signal: Signal<T>) -> T {
-        Waiting { signal, device: &self.device }.await
+    /// What the signal brings; `None` where the device broke and brings nothing any more.
+    async fn wait<T>(&self, signal: Signal<T>) -> Option<T> {
+        Waiting { signal, gpu: self }.await
     }
 
     pub(super) fn submit(&self, commands: wgpu::CommandBuffer) {
         self.queue.submit([commands]);
-        let done = self.submissions.fetch_add(1, Ordering::Relaxed) + 1;
         let lose = |left: u64| left.checked_sub(1);
-        if done == self.faults.after
-            && self.faults.losses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok()
-        {
+        if self.faults.losses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
             self.device.destroy();
         }
     }
@@ -477,23 +471,26 @@ impl<T> Signal<T> {
 
 struct Waiting<'a, T> {
     signal: Signal<T>,
-    device: &'a wgpu::Device,
+    gpu: &'a Gpu,
 }
 
 impl<T> Future for Waiting<'_, T> {
-    type Output = T;
+    type Output = Option<T>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         // Natively callbacks are called while the device is polled; in a browser its event loop calls them. An error here is one
         // of the device, and is found in its health.
         #[cfg(not(target_family = "wasm"))]
         let how = if BLOCKING.get() { wgpu::PollType::wait_indefinitely() } else { wgpu::PollType::Poll };
         #[cfg(target_family = "wasm")]
         let how = wgpu::PollType::Poll;
-        let _ = self.device.poll(how);
+        let _ = self.gpu.device.poll(how);
         let mut state = lock(&self.signal.0);
         if let Some(value) = state.0.take() {
-            return Poll::Ready(value);
+            return Poll::Ready(Some(value));
+        }
+        if self.gpu.check().is_err() {
+            return Poll::Ready(None);
         }
         state.1 = Some(context.waker().clone());
         drop(state);

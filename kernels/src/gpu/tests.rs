@@ -117,7 +117,7 @@ fn the_proof_passes_and_finds_a_fault_in_any_kernel() {
 
 #[test]
 fn a_lost_device_is_an_error_and_no_panic() {
-    let faults = Faults { after: 3, losses: Arc::new(1.into()), ..Faults::default() };
+    let faults = Faults { losses: Arc::new(1.into()), ..Faults::default() };
     let Some(gpu) =
         device("a_lost_device_is_an_error_and_no_panic", &GpuOptions { faults: faults.clone(), ..options() })
     else {
