@@ -15,7 +15,8 @@ use zen_edge_core::generate::{GenerateError, Generator};
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::pack::{LoadError, Pack};
 use zen_edge_core::router::{
-    BackendInfo, Milliseconds, Reading, Request, Router, RouterOptions, TagRequest, Timings, View,
+    BackendInfo, Clock, Device, GpuReader, Milliseconds, Reading, Request, Router, RouterOptions,
+    SystemClock, TagRequest, Timings, View,
 };
 use zen_edge_core::source::{Memory, Source};
 use zen_edge_core::tokenizer::{EncodeOptions, Tokenizer};
@@ -38,6 +39,16 @@ pub struct Args {
     /// Take special tokens that stand in the prompt, such as <|im_end|>, as plain text [default: as the heads' config says]
     #[arg(long)]
     plain_text: bool,
+    /// What reads the prompt: the cpu, a gpu once it has proved itself against the CPU, or auto, which takes a GPU for the prompts
+    /// for which it measures it to be faster. Where the GPU does not answer the CPU does, and says why
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = device())]
+    device: Device,
+}
+
+fn device() -> impl clap::builder::TypedValueParser<Value = Device> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    PossibleValuesParser::new(Device::ALL.map(Device::name))
+        .map(|name| Device::from_name(&name).unwrap_or_default())
 }
 
 /// The arguments that choose a backbone with its heads.
@@ -57,6 +68,15 @@ impl Args {
         self.threads.map(usize::from)
     }
 
+    fn router_options(&self) -> RouterOptions {
+        RouterOptions {
+            threads: self.threads(),
+            isa: self.isa,
+            device: self.device,
+            ..RouterOptions::default()
+        }
+    }
+
     /// Whether control tokens in a prompt are plain text, where the caller said so.
     pub const fn plain_text(&self) -> bool {
         self.plain_text
@@ -67,9 +87,25 @@ impl Args {
     /// # Errors
     /// As [`Engine::open`].
     pub fn generator(&self) -> Result<Generator, Failure> {
+        if self.device != Device::Cpu {
+            let why = "--device is for route, embed and serve: a text is generated on the CPU";
+            return Err(Failure::new(Exit::Usage, why));
+        }
         let options =
             BackboneOptions { isa: self.isa, threads: self.threads(), ..BackboneOptions::default() };
         Ok(Generator::open(self.model()?, &options)?)
+    }
+
+    /// The backbone alone, on the CPU.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    #[cfg(feature = "gpu")]
+    pub fn backbone(&self) -> Result<Arc<Backbone>, Failure> {
+        let gguf = Gguf::open(self.model()?).map_err(LoadError::from)?;
+        let options =
+            BackboneOptions { isa: self.isa, threads: self.threads(), ..BackboneOptions::default() };
+        Ok(Arc::new(Backbone::load(&gguf, &options).map_err(LoadError::from)?))
     }
 
     fn model(&self) -> Result<Arc<dyn Source>, Failure> {
@@ -155,7 +191,7 @@ impl Engine {
             Some(folder) => Pack::with_heads(model, folder)?,
             None => Pack { model, ..inside::pack() },
         };
-        let options = RouterOptions { threads: args.threads(), isa: args.isa, ..RouterOptions::default() };
+        let options = args.router_options();
         let router = Router::load(&pack, &options).map_err(|error| {
             let mut failure = Failure::from(error);
             // The commonest mistake has a simpler word than the two sizes that the message names.
@@ -271,6 +307,7 @@ pub enum Embedder {
 /// A backbone without heads.
 pub struct Alone {
     backbone: Arc<Backbone>,
+    gpu: GpuReader,
     tokenizer: Arc<Tokenizer>,
     options: EncodeOptions,
 }
@@ -318,8 +355,10 @@ impl Embedder {
             BackboneOptions { isa: args.isa, threads: args.threads(), ..BackboneOptions::default() };
         let backbone = Arc::new(Backbone::load(&gguf, &options).map_err(LoadError::from)?);
         let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf).map_err(LoadError::from)?);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let gpu = GpuReader::open(&backbone, &args.router_options(), &clock);
         let options = EncodeOptions { plain_text: args.plain_text, ..EncodeOptions::default() };
-        Ok(Self::Alone(Box::new(Alone { backbone, tokenizer, options })))
+        Ok(Self::Alone(Box::new(Alone { backbone, gpu, tokenizer, options })))
     }
 
     /// The router, where there are heads.
@@ -395,7 +434,7 @@ impl Embedder {
                         Keep::Start => &ids[..ids.len() - over],
                         Keep::End => &ids[over..],
                     };
-                    Ok(pass(engine.router.backbone(), kept, over > 0, Duration::ZERO, cancel)?)
+                    Ok(pass(engine.router.backbone(), None, kept, over > 0, Duration::ZERO, cancel)?)
                 }
             },
             Self::Alone(alone) => {
@@ -407,7 +446,7 @@ impl Embedder {
                 if ids.len() > most {
                     return Err(ReadError::TooLong { tokens: ids.len(), most });
                 }
-                Ok(pass(&alone.backbone, ids, false, start.elapsed(), cancel)?)
+                Ok(pass(&alone.backbone, Some(&alone.gpu), ids, false, start.elapsed(), cancel)?)
             }
         }
     }
@@ -416,15 +455,27 @@ impl Embedder {
 /// A pass over ids by the backbone alone: nothing is looked up, nothing is kept.
 fn pass(
     backbone: &Backbone,
+    gpu: Option<&GpuReader>,
     ids: &[u32],
     truncated: bool,
     tokenize: Duration,
     cancel: &Cancel,
 ) -> Result<(Vec<f32>, Reading), BackboneError> {
     let start = Instant::now();
-    let vector = backbone.embed_cancellable(ids, cancel)?;
+    let by_gpu = gpu.and_then(|gpu| gpu.embed(ids, Some(cancel)));
+    let on_gpu = by_gpu.is_some();
+    let vector = match by_gpu {
+        Some(vector) => vector?,
+        None => backbone.embed_cancellable(ids, cancel)?,
+    };
     let timings = Timings { tokenize, prefill: start.elapsed(), heads: Duration::ZERO };
-    let backend = BackendInfo { device: "cpu", isa: backbone.isa().name(), threads: backbone.threads() };
+    let mut backend = BackendInfo::cpu(backbone);
+    if let Some(gpu) = gpu {
+        backend.fallback = gpu.fallback();
+        if on_gpu {
+            gpu.sign(&mut backend);
+        }
+    }
     Ok((vector, Reading { tokens: ids.len(), reused: 0, truncated, cached: false, backend, timings }))
 }
 

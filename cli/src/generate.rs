@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let tokens = done.ids.len();
     let speed = (tokens > 1).then(|| (tokens - 1) as f64 / decode.as_secs_f64());
     let backbone = generator.backbone();
-    let backend = BackendInfo { device: "cpu", isa: backbone.isa().name(), threads: backbone.threads() };
+    let backend = BackendInfo::cpu(backbone);
     if args.json {
         output::json(&Answer {
             text: done.text,

@@ -12,6 +12,8 @@ mod exit;
 mod failure;
 mod fit;
 mod generate;
+#[cfg(feature = "gpu")]
+mod gpu_report;
 mod input;
 mod inspect;
 mod learn;
@@ -71,6 +73,9 @@ enum Command {
     Ablate(Box<ablate::Args>),
     /// Fit heads to a backbone from rows: labelled prompts, outcomes of models
     Fit(Box<fit::Args>),
+    /// Tell what GPU there is, whether it gives the CPU's answers, and how fast it is
+    #[cfg(feature = "gpu")]
+    GpuReport(gpu_report::Args),
 }
 
 fn main() -> ExitCode {
@@ -91,6 +96,8 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Ablate(args) => ablate::run(&args),
         Command::Fit(args) => fit::run(&args),
+        #[cfg(feature = "gpu")]
+        Command::GpuReport(args) => gpu_report::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

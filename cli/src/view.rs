@@ -51,17 +51,24 @@ impl Show for View {
         lines.push(String::new());
         lines.push(read(self));
         let t = &self.timings;
+        let backend = &self.backend;
+        let on = match &backend.adapter {
+            Some(adapter) => {
+                let lost = if adapter.rebuilt { ", rebuilt after a loss" } else { "" };
+                format!("{} {} ({}{lost})", backend.device, plain(&adapter.name), adapter.api)
+            }
+            None => {
+                let s = if backend.threads == 1 { "" } else { "s" };
+                format!("{} {}, {} thread{s}", backend.device, backend.isa, backend.threads)
+            }
+        };
         let times = format!(
-            "{:.1} ms (tokenise {:.1}, prefill {:.1}, heads {:.1}) on {} {}, {} thread{}",
-            t.total,
-            t.tokenize,
-            t.prefill,
-            t.heads,
-            self.backend.device,
-            self.backend.isa,
-            self.backend.threads,
-            if self.backend.threads == 1 { "" } else { "s" }
+            "{:.1} ms (tokenise {:.1}, prefill {:.1}, heads {:.1}) on {on}",
+            t.total, t.tokenize, t.prefill, t.heads,
         );
+        if let Some(why) = &backend.fallback {
+            lines.push(format!("not on the GPU: {}", plain(why)).yellow().to_string());
+        }
         lines.push(times.dimmed().to_string());
         if let Some(outcome) = self.outcome {
             lines.push(format!("reward it by: zen-edge observe {outcome} --quality 0…1"));
@@ -196,7 +203,7 @@ mod tests {
             reused: 0,
             truncated: false,
             cached: false,
-            backend: BackendInfo { device: "cpu", isa: "avx2", threads: 2 },
+            backend: BackendInfo { device: "cpu", isa: "avx2", threads: 2, adapter: None, fallback: None },
             timings: Milliseconds::new(&zen_edge_core::router::Timings {
                 tokenize: Duration::from_micros(100),
                 prefill: Duration::from_micros(2500),

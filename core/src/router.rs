@@ -11,6 +11,7 @@
 //! | counts | | they end with the router |
 
 mod clock;
+mod device;
 mod job;
 mod kept;
 mod learning;
@@ -25,6 +26,7 @@ mod view;
 #[cfg(not(target_family = "wasm"))]
 pub use clock::SystemClock;
 pub use clock::{Clock, NoClock};
+pub use device::GpuReader;
 pub use job::Job;
 pub use kept::{Kept, Stage};
 pub use learning::ObserveError;
@@ -32,7 +34,9 @@ pub use prefixes::DEFAULT_BYTES as PREFIX_BYTES;
 pub use session::Session;
 pub use stats::{Counts, Held, RouterStats};
 pub use tagging::TagRequest;
-pub use types::{BackendInfo, Embedding, Outcome, Reading, Request, Reward, RouterOptions, Timings};
+pub use types::{
+    Adapter, BackendInfo, Device, Embedding, Outcome, Reading, Request, Reward, RouterOptions, Timings,
+};
 pub use view::{Milliseconds, Scored, Scores, Shares, View};
 
 use crate::backbone::{
@@ -80,6 +84,8 @@ pub enum Calibration {
 /// A loaded router. Shared by reference between threads.
 pub struct Router {
     backbone: Arc<Backbone>,
+    /// What else may run it.
+    gpu: GpuReader,
     tokenizer: Arc<Tokenizer>,
     config: RouterConfig,
     calibration: Calibration,
@@ -282,12 +288,15 @@ impl Router {
             config.temperature = Temperature::default();
         }
         let binding = Binding::new(&config, heads.trained(), &catalog)?;
+        let clock = options.clock.clone().unwrap_or_else(clock::default_clock);
+        let gpu = GpuReader::open(&backbone, options, &clock);
         let kept = match kept {
             Some(kept) => kept.clone(),
             None => Kept::new(Bandit::new(learning::arms(&config, &heads), options.bandit.clone())),
         };
         Ok(Self {
             backbone,
+            gpu,
             tokenizer,
             config,
             calibration,
@@ -295,7 +304,7 @@ impl Router {
             catalog,
             binding,
             policy,
-            clock: options.clock.clone().unwrap_or_else(clock::default_clock),
+            clock,
             vectors: VectorCache::new(options.cache_bytes.unwrap_or(cache::DEFAULT_BYTES)),
             prefixes: prefixes::Prefixes::new(options.prefix_bytes.unwrap_or(PREFIX_BYTES)),
             speed: kept.speed,
@@ -308,6 +317,17 @@ impl Router {
     /// The backbone.
     pub fn backbone(&self) -> &Backbone {
         &self.backbone
+    }
+
+    /// The GPU that reads prompts, where one was asked for, proved itself and did not break since.
+    #[cfg(feature = "gpu")]
+    pub fn gpu(&self) -> Option<Arc<crate::backbone::gpu::GpuBackbone>> {
+        self.gpu.ready()
+    }
+
+    /// Why the CPU runs where a GPU was asked for.
+    pub fn gpu_fallback(&self) -> Option<String> {
+        self.gpu.fallback()
     }
 
     /// The tokenizer.
@@ -367,9 +387,13 @@ impl Router {
     pub fn warm_up(&self) -> Result<Option<Speed>, BackboneError> {
         let ids: Vec<u32> = (0..16.min(self.backbone.shape().vocab as u32)).collect();
         // The first pass over a mapped file pays for its pages: the second one is what is to come.
-        self.backbone.embed(&ids)?;
+        let pass = || match self.gpu.embed(&ids, None) {
+            Some(vector) => vector,
+            None => self.backbone.embed(&ids),
+        };
+        pass()?;
         let start = self.clock.now();
-        self.backbone.embed(&ids)?;
+        pass()?;
         self.speed.add(ids.len(), self.clock.now().saturating_sub(start));
         Ok(self.speed())
     }
@@ -523,12 +547,21 @@ impl Router {
             clock: &*self.clock,
             deadline: unread.deadline(),
         };
-        let vector = match &mut home {
-            Home::Pool(Some(context)) => self.backbone.embed_in(context, &unread.ids, Some(&until)),
-            Home::Own(Some(context)) => self.backbone.embed_in(context, &unread.ids, Some(&until)),
-            Home::Pool(None) | Home::Own(None) => self.backbone.embed_cancellable(&unread.ids, &until),
+        let by_gpu = match home {
+            Home::Pool(None) => self.gpu.embed(&unread.ids, Some(&until)),
+            Home::Pool(Some(_)) | Home::Own(_) => None,
         };
-        let read = self.close(*unread, vector, until.cancelled());
+        let on_gpu = by_gpu.is_some();
+        let vector = match (by_gpu, &mut home) {
+            (Some(vector), _) => vector,
+            (None, Home::Pool(Some(context))) => self.backbone.embed_in(context, &unread.ids, Some(&until)),
+            (None, Home::Own(Some(context))) => self.backbone.embed_in(context, &unread.ids, Some(&until)),
+            (None, _) => self.backbone.embed_cancellable(&unread.ids, &until),
+        };
+        let mut read = self.close(*unread, vector, until.cancelled());
+        if let (Ok(embedding), true) = (&mut read, on_gpu) {
+            self.gpu.sign(&mut embedding.reading.backend);
+        }
         if let Home::Pool(Some(context)) = home {
             self.prefixes.put(context);
         }
@@ -559,6 +592,8 @@ impl Router {
                 let fits = self.backbone.context_bytes(KvType::F32, ids.len()) <= self.prefixes.limit();
                 Home::Own(fits.then_some(context))
             }
+            // On a GPU nothing is kept of a prompt but its vector.
+            Place::Pool if self.gpu.takes(ids.len()) => Home::Pool(None),
             Place::Pool => Home::Pool(self.prefixes.take(&self.backbone, &ids)),
         };
         let context = match &home {
@@ -643,8 +678,7 @@ impl Router {
     }
 
     fn reading(&self, tokens: usize, timings: Timings) -> Reading {
-        let backend =
-            BackendInfo { device: "cpu", isa: self.backbone.isa().name(), threads: self.backbone.threads() };
+        let backend = BackendInfo { fallback: self.gpu.fallback(), ..BackendInfo::cpu(&self.backbone) };
         Reading { tokens, reused: 0, truncated: false, cached: false, backend, timings }
     }
 }

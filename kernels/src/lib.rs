@@ -6,6 +6,7 @@
 //! * [`memory`] – where a weight's bytes live: a mapped file or owned memory, shared without copies.
 //! * [`gemm`] – weights × activations, the nearly all of the work.
 //! * [`attention`], [`ops`], [`math`] – what stands between products.
+//! * `gpu` – the same on a GPU, held to a tolerance (feature `gpu`).
 //! * [`isa`] and [`pool`] – which instruction set and which threads run it.
 //! * [`limits`] – what the machine can do at most, to set beside what was measured.
 //!
@@ -44,6 +45,8 @@ compile_error!("GGUF is little-endian, and so are the kernels");
 pub mod attention;
 pub mod format;
 pub mod gemm;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 pub mod isa;
 pub mod limits;
 pub mod math;
@@ -51,5 +54,6 @@ pub mod memory;
 pub mod ops;
 pub mod pool;
 mod simd;
-#[cfg(test)]
+#[cfg(any(test, feature = "gpu"))]
+#[cfg_attr(not(test), allow(dead_code))]
 mod testing;

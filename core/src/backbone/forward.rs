@@ -484,7 +484,7 @@ impl Backbone {
         Ok(out)
     }
 
-    fn check(&self, ids: &[u32]) -> Result<(), BackboneError> {
+    pub(super) fn check(&self, ids: &[u32]) -> Result<(), BackboneError> {
         if ids.is_empty() {
             return Err(BackboneError::NoTokens);
         }
@@ -786,6 +786,13 @@ impl Backbone {
             self.norm_in_place(&mut s.h, norm);
         }
         ops::add(&mut s.x[rows.start * hidden..rows.end * hidden], &s.h);
+    }
+
+    /// The embedding rows of `ids`, gathered from the file.
+    #[cfg(feature = "gpu")]
+    pub(super) fn gather_ids(&self, ids: &[u32], x: &mut Vec<f32>) -> Result<(), BackboneError> {
+        let caches = Caches::Passing(self.cache());
+        self.gather(&[Segment { caches, ids: ids.into(), start: 0, vector: Pooled::default() }], x)
     }
 
     /// The embedding rows of the segments' tokens, gathered from the file.

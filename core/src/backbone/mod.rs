@@ -9,6 +9,8 @@
 
 mod architecture;
 mod forward;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 mod head;
 mod pooling;
 #[cfg(test)]

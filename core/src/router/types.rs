@@ -1,7 +1,7 @@
 //! What is asked of a router and what it answers.
 
 use super::clock::Clock;
-use crate::backbone::Cancel;
+use crate::backbone::{Backbone, Cancel};
 use crate::bandit::{BanditOptions, OutcomeId};
 use crate::catalog::Task;
 use crate::decision::{Context, Decision, Limits};
@@ -34,6 +34,42 @@ pub struct RouterOptions {
     pub prefix_bytes: Option<usize>,
     /// How users' rewards are learned from.
     pub bandit: BanditOptions,
+    /// What runs the backbone.
+    pub device: Device,
+    /// How a GPU is opened, where [`device`](Self::device) asks for one. Its `software` is set by that.
+    #[cfg(feature = "gpu")]
+    pub gpu: crate::backbone::gpu::GpuOptions,
+}
+
+/// What runs the backbone. Whatever is asked for, the CPU answers where the GPU does not, and the answer says why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The CPU.
+    #[default]
+    Cpu,
+    /// A GPU, even a software adapter, once it has proved itself.
+    Gpu,
+    /// A GPU that is none of software, for the prompts for which it was measured to be faster than the CPU.
+    Auto,
+}
+
+impl Device {
+    /// Every word for `--device`.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Cpu, Self::Gpu];
+
+    /// Its name in options.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cpu => "cpu",
+            Self::Gpu => "gpu",
+        }
+    }
+
+    /// The device of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|device| device.name() == name)
+    }
 }
 
 /// What a caller asks beside the prompt.
@@ -84,12 +120,46 @@ pub struct Reading {
 /// What ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BackendInfo {
-    /// The device: `cpu`.
+    /// The device: `cpu` or `gpu`.
     pub device: &'static str,
-    /// The instruction set of the kernels.
+    /// The instruction set of the kernels; `wgsl` on a GPU.
     pub isa: &'static str,
-    /// Threads.
+    /// Threads of the CPU.
     pub threads: usize,
+    /// The GPU that read the prompt, where one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<Adapter>,
+    /// Why the CPU answered where a GPU was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
+}
+
+impl BackendInfo {
+    /// The CPU, as this backbone runs on it.
+    pub fn cpu(backbone: &Backbone) -> Self {
+        Self {
+            device: "cpu",
+            isa: backbone.isa().name(),
+            threads: backbone.threads(),
+            adapter: None,
+            fallback: None,
+        }
+    }
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Adapter {
+    /// The adapter's name.
+    pub name: String,
+    /// The driver's, as far as it tells it.
+    pub driver: String,
+    /// `vulkan`, `metal`, `dx12` or `webgpu`.
+    pub api: String,
+    /// Whether it is a processor that plays a GPU.
+    pub software: bool,
+    /// Whether a device was lost before, and this one took over.
+    pub rebuilt: bool,
 }
 
 /// Where the time went.
