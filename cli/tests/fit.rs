@@ -53,7 +53,7 @@ fn rows(folder: &Path) {
     };
     write("rows.jsonl", (0..40).map(labelled).collect());
     let outcome = |n: usize| {
-        let code = n / 2 % 2 == 0;
+        let code = (n / 2).is_multiple_of(2);
         let (task, text) = if code { ("code", "fix this function") } else { ("creative", "a poem on") };
         let model = ["poet", "coder"][n % 2];
         let right = (model == "coder") == code;
@@ -126,7 +126,7 @@ fn each_fault_has_its_code_and_writes_nothing() {
         6,
         &["coder"],
     );
-    refused(folder, &["fit", "rows.jsonl", "outcomes.jsonl", "--l2", "-1", out[0], out[1]], 2, &["l2"]);
+    refused(folder, &["fit", "rows.jsonl", "outcomes.jsonl", "--l2", "0", out[0], out[1]], 2, &["l2"]);
     refused(
         folder,
         &["fit", "rows.jsonl", "outcomes.jsonl", "--pooling", "cls", out[0], out[1]],

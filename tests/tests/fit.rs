@@ -37,13 +37,16 @@ fn labelled(n: usize) -> Vec<String> {
 fn outcomes(n: usize) -> Vec<String> {
     (0..2 * n)
         .map(|i| {
-            let hard = i / 2 % 2 == 0;
+            let hard = (i / 2).is_multiple_of(2);
             let prompt = match hard {
                 true => format!("calculate the integral of {}x^2", i / 2),
                 false => format!("hello, I am person {}", i / 2),
             };
-            let (model, cost, right) =
-                if i % 2 == 0 { ("org/Dear-Model", 0.01, hard) } else { ("cheap-model", 0.0002, !hard) };
+            let (model, cost, right) = if i.is_multiple_of(2) {
+                ("org/Dear-Model", 0.01, hard)
+            } else {
+                ("cheap-model", 0.0002, !hard)
+            };
             let task = if hard { "math" } else { "cheap_chat" };
             serde_json::json!({"prompt": prompt, "model": model, "quality": f64::from(u8::from(right)),
                 "cost": cost, "latency_ms": null, "task": task})
@@ -176,7 +179,7 @@ fn a_catalog_of_ones_own_and_a_read_out_of_several_parts() {
 fn rows_that_name_the_model_teach_it() {
     let folder = tempfile::tempdir().unwrap();
     let line = |i: usize, reward: bool| {
-        let hard = i % 2 == 0;
+        let hard = i.is_multiple_of(2);
         let prompt = match hard {
             true => format!("calculate the integral of {i}x^2"),
             false => format!("hello, I am person {i}"),
@@ -185,7 +188,7 @@ fn rows_that_name_the_model_teach_it() {
             "route": if hard { "a" } else { "b" }});
         if reward {
             // Each model was tried on each prompt by turns.
-            let route = if i / 2 % 2 == 0 { "a" } else { "b" };
+            let route = if (i / 2).is_multiple_of(2) { "a" } else { "b" };
             row["route"] = route.into();
             row["reward"] = f64::from(u8::from((route == "a") == hard)).into();
         }
