@@ -7,7 +7,7 @@
 
 use serde_json::{Value, json};
 use std::sync::Arc;
-use zen_edge_core::backbone::{Backbone, BackboneOptions};
+use zen_edge_core::backbone::{Backbone, BackboneOptions, Pooling};
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::gguf::testing::Builder;
 use zen_edge_core::router::{Router, RouterOptions};
@@ -51,12 +51,16 @@ fn sha256(vector: &[f32]) -> String {
 }
 
 /// Every run of every prompt on one model; each prompt's hash.
-fn hashes(model: &str, gguf: &Gguf, prompts: &[(&str, Vec<u32>)]) -> Vec<Value> {
+fn hashes(model: &str, gguf: &Gguf, pooling: &Pooling, prompts: &[(&str, Vec<u32>)]) -> Vec<Value> {
     let mut hashes: Vec<Option<String>> = vec![None; prompts.len()];
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
         for threads in [1, 2] {
-            let options =
-                BackboneOptions { isa: Some(isa), threads: Some(threads), ..BackboneOptions::default() };
+            let options = BackboneOptions {
+                isa: Some(isa),
+                threads: Some(threads),
+                pooling: pooling.clone(),
+                ..BackboneOptions::default()
+            };
             let backbone = Backbone::load(gguf, &options).unwrap_or_else(|e| panic!("{model}: {e}"));
             for ((name, ids), first) in prompts.iter().zip(&mut hashes) {
                 for &(chunk, _) in runs(ids.len()).iter().filter(|run| run.1 == threads) {
@@ -115,7 +119,9 @@ fn the_default_pack_gives_the_stored_bits() {
         })
         .collect();
     let gguf = Gguf::open(pack.model.clone()).unwrap();
-    compare("default pack", hashes("default pack", &gguf, &prompts));
+    compare("default pack", hashes("default pack", &gguf, &Pooling::default(), &prompts));
+    let pooling = "mean+last@1+mean@1+length".parse().unwrap();
+    compare("default pack, pooled", hashes("default pack", &gguf, &pooling, &prompts));
 }
 
 /// Numbers of no pattern (SplitMix64).
@@ -235,7 +241,7 @@ fn tiny_backbones_of_every_format_give_the_stored_bits() {
             let mut prompt = |n: usize| (0..n).map(|_| (random.next() % 97) as u32).collect::<Vec<u32>>();
             // One token; a few; more than a block of keys and than a window.
             let prompts = [("a", prompt(1)), ("b", prompt(6)), ("c", prompt(70))];
-            found.extend(hashes(&format!("{architecture} {name}"), &gguf, &prompts));
+            found.extend(hashes(&format!("{architecture} {name}"), &gguf, &Pooling::default(), &prompts));
         }
     }
     compare("tiny backbones", found);

@@ -190,7 +190,8 @@ impl GpuBackbone {
             return Err(GpuError::Unsupported { what: format!("heads of {} values", shape.head_dim) }.into());
         }
         if !backbone.pooling().is_last() {
-            let what = format!("the pooling `{}`: they give the last token's hidden state", backbone.pooling());
+            let what =
+                format!("the pooling `{}`: they give the last token's hidden state", backbone.pooling());
             return Err(GpuError::Unsupported { what }.into());
         }
         let gpu = Gpu::open(options).await?;
