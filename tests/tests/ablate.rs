@@ -34,7 +34,7 @@ fn options(threads: usize) -> Options {
 }
 
 fn ablate(gguf: &Gguf, judge: &Judge, list: &str, options: &Options) -> Result<Report, AblateError> {
-    run(gguf, judge, &rows(), &schemes(list)?, options, &mut |_| ControlFlow::Continue(()))
+    run(gguf, judge, &rows(), &schemes(list)?, None, options, &mut |_| ControlFlow::Continue(()))
 }
 
 fn tiny(name: &str) -> Gguf {
@@ -140,7 +140,8 @@ fn errors_are_told_before_work_is_done() {
     assert!(matches!(failed(""), AblateError::NoSchemes));
     assert!(matches!(failed("int8,int6"), AblateError::Scheme(_)));
     assert!(matches!(failed("int8,q8_0,int8"), AblateError::Twice { .. }));
-    let cancelled =
-        run(&gguf, &judge, &rows(), &schemes("int8").unwrap(), &options(1), &mut |_| ControlFlow::Break(()));
+    let cancelled = run(&gguf, &judge, &rows(), &schemes("int8").unwrap(), None, &options(1), &mut |_| {
+        ControlFlow::Break(())
+    });
     assert!(matches!(cancelled, Err(AblateError::Parity(ParityError::Cancelled))));
 }
