@@ -149,7 +149,11 @@ impl From<AblateError> for Failure {
     fn from(error: AblateError) -> Self {
         let exit = match error {
             AblateError::Parity(error) => return error.into(),
-            AblateError::Scheme(_) | AblateError::NoSchemes | AblateError::Twice { .. } => Exit::Usage,
+            AblateError::Fit(error) => return (*error).into(),
+            AblateError::Scheme(_)
+            | AblateError::NoSchemes
+            | AblateError::Twice { .. }
+            | AblateError::Overlap { .. } => Exit::Usage,
             AblateError::Rotation { .. } | AblateError::Missed { .. } | AblateError::Untouched { .. } => {
                 Exit::Unsupported
             }

@@ -189,3 +189,34 @@ fn ablate_tells_what_schemes_cost_and_draws_it() {
         place.refused(&["ablate", "-p", "rows.jsonl", "-s", schemes], 2, said);
     }
 }
+
+#[test]
+fn ablate_fits_heads_on_the_way() {
+    let place = Place::new();
+    let rows = "{\"prompt\": \"sort a vector in rust\", \"task\": \"code\"}\n\
+                {\"prompt\": \"hello my friend\", \"task\": \"cheap_chat\"}\n\
+                {\"prompt\": \"what is 17 times 23?\", \"task\": \"math\"}\n";
+    std::fs::write(place.path("fit.jsonl"), rows.to_owned() + ROWS.lines().next().unwrap()).unwrap();
+    let words = ["ablate", "-p", "rows.jsonl", "-s", "fp16,int3", "--fit", "fit.jsonl"];
+    let text = place.good(&words);
+    for word in ["heads fitted here, to 3 labelled rows of 3 tasks", "refitted", "note: 1 of the rows to fit"]
+    {
+        assert!(text.contains(word), "no {word:?} in {text}");
+    }
+    let report = json(&place.good(&[&words[..], &["--json"]].concat()));
+    assert_eq!((&report["fit"]["rows"], &report["fit"]["overlap"]), (&3.into(), &1.into()));
+    for kind in ["kept", "refitted"] {
+        let accuracy = &report["schemes"][0]["fitted"][kind]["accuracy"];
+        assert_eq!(accuracy["model"]["n"], 3, "{report}");
+        assert!(accuracy["low"].as_f64() <= accuracy["difference"].as_f64(), "{report}");
+    }
+    let with = |fit: &'static str| ["ablate", "-p", "rows.jsonl", "-s", "int8", "--fit", fit];
+    place.refused(&with("rows.jsonl"), 4, "blank");
+    place.refused(&with("none.jsonl"), 3, "none.jsonl");
+    std::fs::write(place.path("one.jsonl"), "{\"prompt\": \"a\", \"task\": \"math\"}").unwrap();
+    place.refused(&with("one.jsonl"), 4, "only math");
+    let own: String =
+        ROWS.lines().filter(|line| line.contains("task")).map(|line| line.to_owned() + "\n").collect();
+    std::fs::write(place.path("own.jsonl"), own).unwrap();
+    place.refused(&with("own.jsonl"), 2, "rows of their own");
+}
