@@ -103,6 +103,7 @@ fn people(report: &Report) -> Vec<String> {
         ));
     }
     if let Some(fit) = &report.fit {
+        lines.push(String::new());
         lines.extend(fitted(fit, &report.schemes));
     }
     lines.push(
