@@ -7,7 +7,7 @@ use crate::output::{self, plain};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::PathBuf;
 use zen_edge_core::pack::LoadError;
-use zen_edge_forge::quantize::{Mix, Options, QuantizeError, Report, quantize};
+use zen_edge_forge::quantize::{Mix, Options, Progress, QuantizeError, Report, quantize};
 use zen_edge_forge::rows::RowsError;
 use zen_edge_forge::source::SourceError;
 
@@ -65,6 +65,27 @@ impl From<QuantizeError> for Failure {
     }
 }
 
+/// A bar on standard error, drawn on a terminal only, and what moves it.
+pub fn progress() -> (ProgressBar, impl FnMut(Progress<'_>) -> bool) {
+    let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr_with_hz(5));
+    let style = ProgressStyle::with_template("{wide_bar} {percent}%  {msg}  {elapsed}, {eta} left");
+    bar.set_style(style.expect("the template is our own"));
+    let (moved, mut stage) = (bar.clone(), String::new());
+    let progress = move |now: Progress<'_>| {
+        // Prompts are read before tensors are written: each has the bar from its start.
+        if (now.stage == "prompts") != (stage == "prompts") {
+            moved.reset();
+        }
+        if stage != now.stage {
+            now.stage.clone_into(&mut stage);
+            moved.set_message(plain(now.stage));
+        }
+        moved.set_position((now.share * 1000.0) as u64);
+        true
+    };
+    (bar, progress)
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     if args.output.exists() && !args.force {
@@ -77,22 +98,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         imatrix: args.imatrix.clone(),
         requantize: args.requantize,
     };
-    let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr_with_hz(5));
-    let style = ProgressStyle::with_template("{wide_bar} {percent}%  {msg}  {elapsed}, {eta} left");
-    bar.set_style(style.expect("the template is our own"));
-    let mut stage = String::new();
-    let mut progress = |now: zen_edge_forge::quantize::Progress<'_>| {
-        // Prompts are read before tensors are written: each has the bar from its start.
-        if (now.stage == "prompts") != (stage == "prompts") {
-            bar.reset();
-        }
-        if stage != now.stage {
-            now.stage.clone_into(&mut stage);
-            bar.set_message(plain(now.stage));
-        }
-        bar.set_position((now.share * 1000.0) as u64);
-        true
-    };
+    let (bar, mut progress) = progress();
     let report = quantize(&input, &args.output, args.mix, &options, &mut progress);
     bar.finish_and_clear();
     let report = report?;

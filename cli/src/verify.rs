@@ -1,5 +1,7 @@
 //! `zen-edge verify`: does a backbone decide as its reference does?
 
+mod folder;
+
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::model::locate;
@@ -23,9 +25,9 @@ use zen_edge_kernels::isa::Isa;
 /// The arguments of `zen-edge verify`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What is compared with: the same model as F32, F16, BF16 or in any other format; it runs in float arithmetic
-    /// [default: the model itself, which tells what int8 activations cost]
-    #[arg(short, long, value_name = "GGUF")]
+    /// What is compared with: the same model as F32, F16, BF16 or in any other format, or a folder of Hugging Face files;
+    /// it runs in float arithmetic [default: the model itself, which tells what int8 activations cost]
+    #[arg(short, long, value_name = "MODEL")]
     reference: Option<PathBuf>,
     #[command(flatten)]
     pack: PackArgs,
@@ -64,8 +66,9 @@ pub struct Args {
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct PackArgs {
-    /// The backbone: a GGUF file, or the name of a pulled one [default: the pack inside the program]
-    #[arg(short, long, value_name = "GGUF")]
+    /// The backbone: a GGUF file, the name of a pulled one, or a folder of Hugging Face files [default: the pack inside
+    /// the program]
+    #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// A folder with the heads that belong to the backbone; without one a GGUF's vectors are compared, and no decisions
     #[arg(long, value_name = "DIR")]
@@ -146,7 +149,11 @@ impl From<AblateError> for Failure {
     fn from(error: AblateError) -> Self {
         let exit = match error {
             AblateError::Parity(error) => return error.into(),
-            AblateError::Scheme(_) | AblateError::NoSchemes | AblateError::Twice { .. } => Exit::Usage,
+            AblateError::Fit(error) => return (*error).into(),
+            AblateError::Scheme(_)
+            | AblateError::NoSchemes
+            | AblateError::Twice { .. }
+            | AblateError::Overlap { .. } => Exit::Usage,
             AblateError::Rotation { .. } | AblateError::Missed { .. } | AblateError::Untouched { .. } => {
                 Exit::Unsupported
             }
@@ -157,20 +164,14 @@ impl From<AblateError> for Failure {
     }
 }
 
-/// A GGUF by its path or name.
-pub fn open(word: &Path) -> Result<Gguf, Failure> {
+/// A model by its path or name: a GGUF, or a folder of Hugging Face files, of which one is made for this run.
+pub fn open(word: &Path, threads: Option<u16>) -> Result<Gguf, Failure> {
     let path = locate(word)?;
-    if path.is_dir() {
-        let shown = path.display();
-        return Err(Failure::new(
-            Exit::Unsupported,
-            format!(
-                "{shown} is a folder: make a GGUF of it by `zen-edge quantize {shown} reference.gguf --type F32`"
-            ),
-        ));
-    }
-    let source: Arc<dyn Source> =
-        Arc::new(Memory::open(&path).map_err(|error| Failure::file(&path, &error))?);
+    let source: Arc<dyn Source> = if path.is_dir() {
+        Arc::new(folder::convert(&path, threads)?)
+    } else {
+        Arc::new(Memory::open(&path).map_err(|error| Failure::file(&path, &error))?)
+    };
     Ok(Gguf::open(source).map_err(LoadError::from)?)
 }
 
@@ -179,7 +180,7 @@ impl PackArgs {
     pub fn open(&self, prompts: &PromptArgs) -> Result<(Gguf, Judge), Failure> {
         let pack = inside::pack();
         let gguf = match &self.model {
-            Some(word) => open(word)?,
+            Some(word) => open(word, self.threads)?,
             None => Gguf::open(pack.model.clone()).map_err(LoadError::from)?,
         };
         let judge = match (&self.heads, &self.model) {
@@ -271,7 +272,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let (rows, n) = args.prompts.read()?;
     let (model, judge) = args.pack.open(&args.prompts)?;
     let reference = match &args.reference {
-        Some(word) => open(word)?,
+        Some(word) => open(word, args.pack.threads)?,
         None => Gguf::open(model.source().clone()).map_err(LoadError::from)?,
     };
     let options = Options {

@@ -114,9 +114,52 @@ fn verify_is_a_gate_and_each_fault_has_its_code() {
     place.refused(&["verify", "-p", "bad.jsonl"], 4, "bad.jsonl:1");
     std::fs::write(place.path("bad.gguf"), "GGUF").unwrap();
     place.refused(&with(&["-r", "bad.gguf"]), 4, "bad.gguf");
-    place.refused(&with(&["-r", "."]), 5, "zen-edge quantize");
+    place.refused(&with(&["-r", "."]), 3, "config.json");
     place.refused(&["verify", "-p", "rows.jsonl", "-r", &tiny("qwen3")], 6, "hidden state");
     place.refused(&with(&["-o", "no/such/folder.json"]), 1, "cannot be written");
+}
+
+#[test]
+fn a_folder_of_hugging_face_files_is_a_reference() {
+    let test = "a_folder_of_hugging_face_files_is_a_reference";
+    let shared = |name: &str| {
+        zen_edge_tests::need(
+            test,
+            "the shared Qwen3",
+            zen_edge_tests::shared(&format!("data/fixtures/{name}")),
+        )
+    };
+    let (Some(folder), Some(f32), Some(q4)) = (
+        shared("qwen3-tiny-rand-hf"),
+        shared("qwen3-tiny-rand-f32.gguf"),
+        shared("qwen3-tiny-rand-q4_k_m.gguf"),
+    ) else {
+        return;
+    };
+    let place = Place::new();
+    let [folder, f32, q4] = [&folder, &f32, &q4].map(|path| path.to_str().unwrap());
+    let verify = |model: &str, reference: &str| {
+        let words = ["verify", "-p", "rows.jsonl", "--json", "--arithmetic", "float"];
+        json(&place.good(&[&words[..], &["-m", model, "-r", reference]].concat()))
+    };
+    // It holds the values that the converter's GGUF holds, and is called by its own name.
+    let same = verify(f32, folder);
+    assert_eq!((&same["all"]["cosine"]["min"], &same["prompts"]["n"]), (&1.0.into(), &3.into()));
+    assert_eq!(same["reference"]["file"], "qwen3-tiny-rand-hf");
+    assert_eq!(same["reference"]["formats"].as_object().unwrap().keys().collect::<Vec<_>>(), ["F32"]);
+    let other = verify(q4, folder);
+    assert!(other["all"]["cosine"]["min"].as_f64().unwrap() < 1.0);
+    assert_eq!(other["all"]["cosine"], verify(q4, f32)["all"]["cosine"]);
+    assert_eq!(
+        other["reference"]["sha256"], same["reference"]["sha256"],
+        "what is made of it is the same again"
+    );
+
+    let text = place.good(&["ablate", "-p", "rows.jsonl", "-s", "int8", "-m", folder]);
+    assert!(text.contains("weights    qwen3-tiny-rand-hf"), "{text}");
+    let left: Vec<_> =
+        std::fs::read_dir(place.0.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(left, ["rows.jsonl"], "nothing is left behind");
 }
 
 #[test]
@@ -145,4 +188,35 @@ fn ablate_tells_what_schemes_cost_and_draws_it() {
     {
         place.refused(&["ablate", "-p", "rows.jsonl", "-s", schemes], 2, said);
     }
+}
+
+#[test]
+fn ablate_fits_heads_on_the_way() {
+    let place = Place::new();
+    let rows = "{\"prompt\": \"sort a vector in rust\", \"task\": \"code\"}\n\
+                {\"prompt\": \"hello my friend\", \"task\": \"cheap_chat\"}\n\
+                {\"prompt\": \"what is 17 times 23?\", \"task\": \"math\"}\n";
+    std::fs::write(place.path("fit.jsonl"), rows.to_owned() + ROWS.lines().next().unwrap()).unwrap();
+    let words = ["ablate", "-p", "rows.jsonl", "-s", "fp16,int3", "--fit", "fit.jsonl"];
+    let text = place.good(&words);
+    for word in ["heads fitted here, to 3 labelled rows of 3 tasks", "refitted", "note: 1 of the rows to fit"]
+    {
+        assert!(text.contains(word), "no {word:?} in {text}");
+    }
+    let report = json(&place.good(&[&words[..], &["--json"]].concat()));
+    assert_eq!((&report["fit"]["rows"], &report["fit"]["overlap"]), (&3.into(), &1.into()));
+    for kind in ["kept", "refitted"] {
+        let accuracy = &report["schemes"][0]["fitted"][kind]["accuracy"];
+        assert_eq!(accuracy["model"]["n"], 3, "{report}");
+        assert!(accuracy["low"].as_f64() <= accuracy["difference"].as_f64(), "{report}");
+    }
+    let with = |fit: &'static str| ["ablate", "-p", "rows.jsonl", "-s", "int8", "--fit", fit];
+    place.refused(&with("rows.jsonl"), 4, "blank");
+    place.refused(&with("none.jsonl"), 3, "none.jsonl");
+    std::fs::write(place.path("one.jsonl"), "{\"prompt\": \"a\", \"task\": \"math\"}").unwrap();
+    place.refused(&with("one.jsonl"), 4, "only math");
+    let own: String =
+        ROWS.lines().filter(|line| line.contains("task")).map(|line| line.to_owned() + "\n").collect();
+    std::fs::write(place.path("own.jsonl"), own).unwrap();
+    place.refused(&with("own.jsonl"), 2, "rows of their own");
 }

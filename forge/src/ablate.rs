@@ -6,18 +6,22 @@
 
 mod applied;
 mod hadamard;
+mod heads;
 mod schemes;
 
 pub use applied::{Coverage, Fallback, Reached};
 pub use hadamard::Rotation;
+pub use heads::{Decided, FitMark, FitRows, FittedHeads};
 pub use schemes::{Int, Scheme, SchemeError};
 
+use crate::fit::FitError;
 use crate::parity::{
     self, Comparison, FileMark, Judge, ParityError, Progress, PromptsMark, Watch, compare, vectors,
 };
 use crate::rows::Row;
 use crate::verify::formats;
 use applied::Applied;
+use heads::Fit;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
@@ -37,6 +41,19 @@ pub enum AblateError {
     /// The harness: rows, backbone, heads.
     #[error(transparent)]
     Parity(#[from] ParityError),
+    /// Heads cannot be fitted.
+    #[error(transparent)]
+    Fit(Box<FitError>),
+    /// What heads would be fitted to is what they would be judged on.
+    #[error(
+        "{overlap} of the rows to fit have prompts that are judged, and the {left} others are not of two tasks: give rows of their own, or judge fewer by --limit"
+    )]
+    Overlap {
+        /// Rows that were left out.
+        overlap: usize,
+        /// Those that are left.
+        left: usize,
+    },
     /// A word that is no scheme.
     #[error(transparent)]
     Scheme(#[from] SchemeError),
@@ -111,9 +128,12 @@ pub struct Entry {
     /// Its decisions beside those of the untouched weights.
     #[serde(flatten)]
     pub comparison: Comparison,
+    /// What it costs heads that were fitted on the way; absent where there were no rows to fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fitted: Option<FittedHeads>,
     /// Seconds to quantise and load.
     pub load_seconds: f64,
-    /// Seconds that the prompts took.
+    /// Seconds that the judged prompts took.
     pub seconds: f64,
 }
 
@@ -139,6 +159,9 @@ pub struct Report {
     pub isa: &'static str,
     /// Threads.
     pub threads: usize,
+    /// What heads were fitted to on the way, where rows were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fit: Option<FitMark>,
     /// The schemes, by bits.
     pub schemes: Vec<Entry>,
 }
@@ -160,7 +183,8 @@ pub fn schemes(text: &str) -> Result<Vec<Scheme>, AblateError> {
     }
 }
 
-/// Judges schemes one after the other.
+/// Judges schemes one after the other. With rows to `fit`, a task head is fitted to the vectors of each backbone too; rows
+/// whose prompts are judged are left out of that.
 ///
 /// # Errors
 /// [`AblateError`], by cause; [`ParityError::Cancelled`].
@@ -169,6 +193,7 @@ pub fn run(
     judge: &Judge,
     rows: &[(usize, Row)],
     schemes: &[Scheme],
+    fit: Option<&FitRows>,
     options: &Options,
     watch: Watch<'_>,
 ) -> Result<Report, AblateError> {
@@ -190,20 +215,47 @@ pub fn run(
         pool: Some(pool.clone()),
         ..options.backbone.clone()
     };
-    let of = (1 + schemes.len()) * marks.tokens;
+    let hidden =
+        gguf.require_u32(&format!("{}.embedding_length", gguf.architecture().map_err(ParityError::from)?));
+    let hidden = hidden.map_err(ParityError::from)? as usize;
+    let fit = fit.map(|fit| Fit::new(fit, rows, config, &tokenizer, hidden));
+    let mut fit = fit.transpose()?;
+    let to_fit = fit.as_ref().map_or_else(Vec::new, |fit| fit.prompts.clone());
+    let each = marks.tokens + fit.as_ref().map_or(0, |fit| fit.mark.tokens);
+    let of = (1 + schemes.len()) * each;
     let mut runs = 0;
-    let mut read = |backbone: &Backbone, what: &str| {
-        let (before, start) = (runs * marks.tokens, Instant::now());
+    let mut read = |watch: Watch<'_>, backbone: &Backbone, what: &str| {
+        let (before, start) = (runs * each, Instant::now());
         runs += 1;
         let mut told = |done: usize| watch(Progress { what, done: before + done, of });
-        vectors(backbone, &prompts, &mut told).map(|vectors| (vectors, start.elapsed().as_secs_f64()))
+        let judged = vectors(backbone, &prompts, &mut told)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let mut told = |done: usize| watch(Progress { what, done: before + marks.tokens + done, of });
+        let fitted = vectors(backbone, &to_fit, &mut told)?;
+        Ok::<_, ParityError>((judged, fitted, seconds))
     };
 
     let exact = Backbone::load(gguf, &backbone_options).map_err(ParityError::from)?;
     judge.check(gguf, &exact)?;
     let isa = exact.isa().name();
-    let (reference, _) = read(&exact, "untouched")?;
+    let (reference, fitted, _) = read(watch, &exact, "untouched")?;
     drop(exact);
+    let untouched = match &mut fit {
+        Some(fit) => {
+            // It cannot be broken off within; what was asked for meanwhile is done after.
+            let mut ended = false;
+            let chosen = fit.untouched(&fitted, &reference, &pool, &mut |share| {
+                let what = format!("choosing L2, {:.0} %", 100.0 * share);
+                ended |= watch(Progress { what: &what, done: each, of }).is_break();
+            })?;
+            if ended {
+                return Err(ParityError::Cancelled.into());
+            }
+            Some(chosen)
+        }
+        None => None,
+    };
+    drop(fitted);
 
     let mut entries = Vec::with_capacity(schemes.len());
     for scheme in schemes {
@@ -218,9 +270,22 @@ pub fn run(
         let backbone = loaded.map_err(ParityError::from)?;
         let load_seconds = start.elapsed().as_secs_f64();
         let name = scheme.to_string();
-        let (vectors, seconds) = read(&backbone, &name)?;
+        let (vectors, to_fit, seconds) = read(watch, &backbone, &name)?;
+        drop(backbone);
         let comparison = compare(judge, &prompts, &reference, &vectors, 0)?;
-        entries.push(Entry { scheme: name, bits_per_weight, coverage, comparison, load_seconds, seconds });
+        let fitted = match (&fit, &untouched) {
+            (Some(fit), Some(untouched)) => Some(fit.heads(untouched, &to_fit, &vectors, &prompts)?),
+            _ => None,
+        };
+        entries.push(Entry {
+            scheme: name,
+            bits_per_weight,
+            coverage,
+            comparison,
+            fitted,
+            load_seconds,
+            seconds,
+        });
     }
     entries.sort_by(|a, b| {
         a.bits_per_weight.total_cmp(&b.bits_per_weight).then_with(|| a.scheme.cmp(&b.scheme))
@@ -235,6 +300,7 @@ pub fn run(
         rotation_seed: options.rotation_seed,
         isa,
         threads: pool.threads(),
+        fit: fit.map(|fit| fit.mark),
         schemes: entries,
     })
 }

@@ -156,9 +156,9 @@ impl Fitted {
 
 /// Rows of the task head before they have vectors.
 #[derive(Default)]
-struct Labelled {
-    prompt: Vec<usize>,
-    task: Vec<Task>,
+pub(crate) struct Labelled {
+    pub(crate) prompt: Vec<usize>,
+    pub(crate) task: Vec<Task>,
     source: Vec<Option<String>>,
     lang: Vec<Option<String>>,
 }
@@ -174,17 +174,17 @@ struct Routing {
 
 /// All rows, and the different prompts among them.
 #[derive(Default)]
-struct Gathered {
-    prompts: Vec<String>,
+pub(crate) struct Gathered {
+    pub(crate) prompts: Vec<String>,
     place: HashMap<String, usize>,
-    labelled: Labelled,
+    pub(crate) labelled: Labelled,
     routes: Vec<Routing>,
     outcomes: Vec<(usize, usize, Outcome)>,
-    report: DataReport,
+    pub(crate) report: DataReport,
 }
 
 impl Gathered {
-    fn read(rows: &[PathBuf]) -> Result<Self, FitError> {
+    pub(crate) fn read(rows: &[PathBuf]) -> Result<Self, FitError> {
         let mut all = Self::default();
         let mut known = HashSet::new();
         for (file, path) in rows.iter().enumerate() {
@@ -246,6 +246,17 @@ impl Gathered {
 }
 
 impl Labelled {
+    /// These of the rows.
+    pub(crate) fn gather(&self, at: &[usize]) -> Self {
+        let of = |all: &[Option<String>]| at.iter().map(|row| all[*row].clone()).collect();
+        Self {
+            prompt: at.iter().map(|row| self.prompt[*row]).collect(),
+            task: at.iter().map(|row| self.task[*row]).collect(),
+            source: of(&self.source),
+            lang: of(&self.lang),
+        }
+    }
+
     fn push(&mut self, prompt: usize, task: Task, row: Row) {
         self.prompt.push(prompt);
         self.task.push(task);
@@ -254,7 +265,7 @@ impl Labelled {
     }
 
     /// What is held out together, and what that is called: sources where there are two or more, else prompts.
-    fn groups(&self) -> (Vec<usize>, Vec<String>, &'static str) {
+    pub(crate) fn groups(&self) -> (Vec<usize>, Vec<String>, &'static str) {
         let mut names: Vec<String> = self.source.iter().flatten().cloned().collect();
         names.sort_unstable();
         names.dedup();

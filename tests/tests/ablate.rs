@@ -6,7 +6,8 @@ use zen_edge_core::backbone::BackboneOptions;
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::source::Memory;
 use zen_edge_default_pack::{MODEL, pack};
-use zen_edge_forge::ablate::{AblateError, Entry, Options, Report, run, schemes};
+use zen_edge_forge::ablate::{AblateError, Entry, FitRows, FittedHeads, Options, Report, run, schemes};
+use zen_edge_forge::fit::FitError;
 use zen_edge_forge::parity::{Judge, ParityError, sample};
 use zen_edge_forge::rows::Row;
 use zen_edge_tests::fixture;
@@ -34,7 +35,7 @@ fn options(threads: usize) -> Options {
 }
 
 fn ablate(gguf: &Gguf, judge: &Judge, list: &str, options: &Options) -> Result<Report, AblateError> {
-    run(gguf, judge, &rows(), &schemes(list)?, options, &mut |_| ControlFlow::Continue(()))
+    run(gguf, judge, &rows(), &schemes(list)?, None, options, &mut |_| ControlFlow::Continue(()))
 }
 
 fn tiny(name: &str) -> Gguf {
@@ -140,7 +141,101 @@ fn errors_are_told_before_work_is_done() {
     assert!(matches!(failed(""), AblateError::NoSchemes));
     assert!(matches!(failed("int8,int6"), AblateError::Scheme(_)));
     assert!(matches!(failed("int8,q8_0,int8"), AblateError::Twice { .. }));
-    let cancelled =
-        run(&gguf, &judge, &rows(), &schemes("int8").unwrap(), &options(1), &mut |_| ControlFlow::Break(()));
+    let cancelled = run(&gguf, &judge, &rows(), &schemes("int8").unwrap(), None, &options(1), &mut |_| {
+        ControlFlow::Break(())
+    });
     assert!(matches!(cancelled, Err(AblateError::Parity(ParityError::Cancelled))));
+}
+
+/// Rows to fit: so many of each of five tasks, then `more`.
+fn to_fit(each: usize, more: &str) -> FitRows {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("fit.jsonl");
+    let mut text = String::new();
+    for at in 0..each {
+        for (task, prompt) in [
+            ("code", "fix the bug in this rust function number"),
+            ("cheap_chat", "good morning, nice to see you, friend"),
+            ("reasoning", "explain step by step why rivers bend, case"),
+            ("creative", "write a short story about dragon"),
+            ("math", "what is the square of 17 plus"),
+        ] {
+            text.push_str(&format!("{{\"prompt\": \"{prompt} {at}\", \"task\": \"{task}\"}}\n"));
+        }
+    }
+    std::fs::write(&file, text + more).unwrap();
+    FitRows::read(&[file]).unwrap()
+}
+
+#[test]
+fn heads_are_fitted_to_the_untouched_vectors_and_to_each_schemes_own() {
+    let gguf = Gguf::open(Arc::new(Memory::new("model.gguf", MODEL.to_vec()))).unwrap();
+    let judge = Judge::of(&pack()).unwrap();
+    let fit = to_fit(
+        6,
+        "{\"prompt\": \" hi there, how are you?\", \"task\": \"code\"}\n{\"prompt\": \"no label\"}\n",
+    );
+    let list = schemes("f32,int2,int4-g32").unwrap();
+    let of = |threads| {
+        let (mut told, mut all) = (Vec::new(), 0);
+        let report = run(&gguf, &judge, &rows(), &list, Some(&fit), &options(threads), &mut |now| {
+            told.push(now.done);
+            all = now.of;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert!(told.is_sorted() && told.last() == Some(&all), "{told:?} of {all}");
+        report
+    };
+    let report = of(2);
+    let mark = report.fit.as_ref().unwrap();
+    // The judged prompt with a wrong label is not fitted to.
+    assert_eq!((mark.rows, mark.overlap, mark.tasks.len(), mark.folds), (30, 1, 5, 5));
+    assert!(!mark.choice.tried.is_empty() && mark.files[0].name == "fit.jsonl");
+    let fitted = |scheme: &str| named(&report, scheme).fitted.as_ref().unwrap();
+    let FittedHeads { kept, refitted } = fitted("f32");
+    assert_eq!(kept, refitted, "the same vectors make the same head");
+    assert_eq!(kept.task.unwrap().value, 1.0);
+    let accuracy = kept.accuracy.unwrap();
+    assert_eq!((accuracy.model.n, accuracy.difference, accuracy.low, accuracy.high), (5, 0.0, 0.0, 0.0));
+    assert!(accuracy.model.hits >= 3, "{accuracy:?}");
+    // Two bits leave little of the vectors: the kept head is lost on them.
+    assert!(fitted("int2").kept.task.unwrap().value < 1.0);
+    assert_eq!(fitted("int2").refitted.accuracy.unwrap().reference, accuracy.reference);
+    for (a, b) in report.schemes.iter().zip(&of(1).schemes) {
+        assert_eq!(a.fitted, b.fitted, "the same for any number of threads");
+    }
+    // Without heads of its own a backbone is judged by these alone.
+    let gguf = tiny("qwen3");
+    let judge = Judge::without_heads(&gguf).unwrap();
+    let report =
+        run(&gguf, &judge, &rows(), &list, Some(&fit), &options(2), &mut |_| ControlFlow::Continue(()));
+    let report = report.unwrap();
+    let entry = named(&report, "int2");
+    assert!(
+        entry.comparison.all.accuracy.is_none() && entry.fitted.as_ref().unwrap().kept.accuracy.is_some()
+    );
+}
+
+#[test]
+fn rows_that_cannot_be_fitted_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("fit.jsonl");
+    std::fs::write(&file, "{\"prompt\": \"a\", \"task\": \"code\"}\n").unwrap();
+    assert!(matches!(FitRows::read(std::slice::from_ref(&file)), Err(FitError::Classes(_))));
+    // The judged prompts themselves.
+    let lines: Vec<String> = rows()
+        .iter()
+        .map(|(_, row)| {
+            format!("{{\"prompt\": \"{}\", \"task\": \"{}\"}}", row.prompt, row.task.as_ref().unwrap())
+        })
+        .collect();
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let fit = FitRows::read(&[file]).unwrap();
+    let gguf = tiny("qwen3");
+    let judge = Judge::without_heads(&gguf).unwrap();
+    let list = schemes("int8").unwrap();
+    let refused =
+        run(&gguf, &judge, &rows(), &list, Some(&fit), &options(1), &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(refused, Err(AblateError::Overlap { overlap: 5, left: 0 })), "{refused:?}");
 }

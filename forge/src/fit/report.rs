@@ -55,7 +55,7 @@ pub struct BackboneReport {
 }
 
 /// A file of rows.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FileReport {
     /// Its name, without its folder.
     pub name: String,

@@ -38,7 +38,8 @@ impl Share {
         Some(Self { hits, n, value, low, high })
     }
 
-    fn count(flags: impl Iterator<Item = bool>) -> Option<Self> {
+    /// Of flags: those that are set; or nothing of none.
+    pub fn count(flags: impl Iterator<Item = bool>) -> Option<Self> {
         let (mut hits, mut n) = (0, 0);
         for flag in flags {
             hits += usize::from(flag);
@@ -296,12 +297,19 @@ fn accuracy(pairs: &[&Pair]) -> Option<Accuracy> {
             Some([a.task == label, b.task == label])
         })
         .collect();
-    let differences: Vec<f64> =
-        right.iter().map(|[a, b]| f64::from(u8::from(*b)) - f64::from(u8::from(*a))).collect();
-    let [low, high] = Bootstrap::default().interval(&differences);
-    let reference = Share::count(right.iter().map(|[a, _]| *a))?;
-    let model = Share::count(right.iter().map(|[_, b]| *b))?;
-    Some(Accuracy { reference, model, difference: model.value - reference.value, low, high })
+    Accuracy::of(&right)
+}
+
+impl Accuracy {
+    /// Of prompts by whether the reference was right and whether the other was; nothing of none.
+    pub fn of(right: &[[bool; 2]]) -> Option<Self> {
+        let differences: Vec<f64> =
+            right.iter().map(|[a, b]| f64::from(u8::from(*b)) - f64::from(u8::from(*a))).collect();
+        let [low, high] = Bootstrap::default().interval(&differences);
+        let reference = Share::count(right.iter().map(|[a, _]| *a))?;
+        let model = Share::count(right.iter().map(|[_, b]| *b))?;
+        Some(Self { reference, model, difference: model.value - reference.value, low, high })
+    }
 }
 
 /// Compares the vectors of two runs over the same prompts; of the prompts that differ most, `worst` are named.
