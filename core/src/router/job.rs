@@ -26,7 +26,7 @@ pub struct Job {
 
 enum State {
     Reading(Box<(Unread, Pass)>),
-    Read(Result<Embedding, Missed>),
+    Read(Box<Result<Embedding, Missed>>),
     Over,
 }
 
@@ -74,8 +74,8 @@ impl Job {
             state: State::Over,
         };
         job.state = match super::unread(prompt, request).filter(|_| !bare) {
-            Some(absent) => State::Read(Err(Missed::Unread(absent))),
-            None => job.open().unwrap_or_else(|missed| State::Read(Err(missed))),
+            Some(absent) => State::Read(Box::new(Err(Missed::Unread(absent)))),
+            None => job.open().unwrap_or_else(|missed| State::Read(Box::new(Err(missed)))),
         };
         job
     }
@@ -95,7 +95,7 @@ impl Job {
             Ok(Ok(unread)) => unread,
             Ok(Err(embedding)) => {
                 self.give_back(own);
-                return Ok(State::Read(Ok(embedding)));
+                return Ok(State::Read(Box::new(Ok(embedding))));
             }
             Err(missed) => {
                 self.give_back(own);
@@ -142,7 +142,7 @@ impl Job {
         };
         if let State::Reading(reading) = std::mem::replace(&mut self.state, State::Over) {
             let (unread, pass) = *reading;
-            self.state = State::Read(self.router.close(unread, vector, stale));
+            self.state = State::Read(Box::new(self.router.close(unread, vector, stale)));
             self.give_back(pass.into_context());
         }
         true
@@ -169,7 +169,7 @@ impl Job {
     fn finish(&mut self) -> Result<Embedding, Missed> {
         while !self.step() {}
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Read(read) => read,
+            State::Read(read) => *read,
             State::Reading(_) | State::Over => Err(Missed::Backbone(BackboneError::Cancelled)),
         }
     }

@@ -187,6 +187,7 @@ impl Pass<'_> {
     }
 
     /// `out = norm(x) · weight`, or added to `out`: rows of `weight.len()` values.
+    #[expect(clippy::too_many_arguments, reason = "a kernel has as many operands")]
     pub fn norm(
         &mut self,
         x: Rows<'_>,
@@ -292,6 +293,7 @@ impl Pass<'_> {
     ///
     /// # Errors
     /// Heads longer than [`MAX_HEAD`].
+    #[expect(clippy::too_many_arguments, reason = "a kernel has as many operands")]
     pub fn attention(
         &mut self,
         q: Rows<'_>,
