@@ -30,6 +30,7 @@ impl Place {
             .args(words)
             .current_dir(self.0.path())
             .env("COLUMNS", "200")
+            .env("TMPDIR", self.0.path())
             .stdin(Stdio::null())
             .output()
             .unwrap();
