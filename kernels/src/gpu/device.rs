@@ -5,7 +5,7 @@ use super::shader::{Kernel, Permutation};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -97,6 +97,8 @@ pub struct Gpu {
     health: Arc<Health>,
     pipelines: Mutex<HashMap<Permutation, wgpu::ComputePipeline>>,
     faults: Faults,
+    /// Whether an injected loss has come over it.
+    gone: AtomicBool,
     pub(super) now: Option<Now>,
     /// Operations a second, as the bits of an f64.
     rate: AtomicU64,
@@ -213,6 +215,7 @@ impl Gpu {
             health,
             pipelines: Mutex::default(),
             faults: options.faults.clone(),
+            gone: AtomicBool::new(false),
             now: options.now.clone(),
             rate: AtomicU64::new(SLOW.to_bits()),
             arena,
@@ -351,7 +354,10 @@ impl Gpu {
     pub(super) fn submit(&self, commands: wgpu::CommandBuffer) {
         self.queue.submit([commands]);
         let lose = |left: u64| left.checked_sub(1);
-        if self.faults.losses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
+        if !self.gone.load(Ordering::Relaxed)
+            && self.faults.losses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok()
+        {
+            self.gone.store(true, Ordering::Relaxed);
             self.device.destroy();
         }
     }
