@@ -186,15 +186,14 @@ impl Pass<'_> {
         );
     }
 
-    /// `out = norm(x) · weight`, or added to `out`: rows of `weight.len()` values.
+    /// `out = norm(x) · weight`, or added to `out`: so many rows of so many values, as many as `weight` has.
     pub fn norm(
         &mut self,
         x: Rows<'_>,
         weight: &GpuBuffer,
         eps: f32,
         out: Rows<'_>,
-        rows: usize,
-        cols: usize,
+        [rows, cols]: [usize; 2],
         add: bool,
     ) {
         let params = [cols.word(), x.first.word(), out.first.word(), eps.word()];
@@ -295,8 +294,7 @@ impl Pass<'_> {
     pub fn attention(
         &mut self,
         q: Rows<'_>,
-        keys: &GpuBuffer,
-        values: &GpuBuffer,
+        (keys, values): (&GpuBuffer, &GpuBuffer),
         out: Rows<'_>,
         tokens: usize,
         position: usize,
