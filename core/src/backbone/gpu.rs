@@ -356,7 +356,7 @@ impl GpuBackbone {
             }
         }
         let (from, to) = (Rows::from(&s.last, 0), Rows::from(&s.h, 0));
-        pass.norm(from, &self.output_norm, shape.eps, to, 1, shape.hidden, false);
+        pass.norm(from, &self.output_norm, shape.eps, to, [1, shape.hidden], false);
         Ok(pass.read(&s.h, 0, shape.hidden).await?)
     }
 
@@ -403,7 +403,7 @@ impl Walk<'_> {
         readers: [&GpuMatrix; N],
     ) {
         let shape = &self.backbone.shape;
-        pass.norm(x, norm, shape.eps, Rows::from(&self.s.h, 0), rows, shape.hidden, false);
+        pass.norm(x, norm, shape.eps, Rows::from(&self.s.h, 0), [rows, shape.hidden], false);
         if readers.iter().any(|matrix| matrix.is_quantized()) {
             pass.quantize(Rows::from(&self.s.h, 0), &self.s.rounded, rows, shape.hidden);
         }
@@ -461,7 +461,7 @@ impl Walk<'_> {
             head_dim: shape.head_dim,
             window: self.window,
         };
-        pass.attention(Rows::from(&s.q, 0), &s.k, &s.v, Rows::from(&s.attended, 0), rows, position, &heads)
+        pass.attention(Rows::from(&s.q, 0), (&s.k, &s.v), Rows::from(&s.attended, 0), rows, position, &heads)
     }
 
     /// From what attention gave to the residual stream: `x += o(attended)`, `x += ffn(norm(x))`.
@@ -499,7 +499,7 @@ impl Walk<'_> {
             Some(norm) => {
                 let (shape, h) = (&self.backbone.shape, Rows::from(&self.s.h, 0));
                 pass.matmul(w, from, h, rows, false);
-                pass.norm(h, norm, shape.eps, x, rows, shape.hidden, true);
+                pass.norm(h, norm, shape.eps, x, [rows, shape.hidden], true);
             }
         }
     }

@@ -131,13 +131,13 @@ impl GpuReader {
             backend.device = "gpu";
             backend.isa = "wgsl";
             backend.fallback = None;
-            backend.adapter = Some(super::types::Adapter {
+            backend.adapter = Some(Box::new(super::types::Adapter {
                 name: info.adapter.clone(),
                 driver: info.driver.clone(),
                 api: info.api.clone(),
                 software: info.software,
                 rebuilt: runtime.rebuilt(),
-            });
+            }));
         }
         #[cfg(not(all(feature = "gpu", not(target_family = "wasm"))))]
         let _ = backend;

@@ -128,7 +128,7 @@ pub struct BackendInfo {
     pub threads: usize,
     /// The GPU that read the prompt, where one did.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub adapter: Option<Adapter>,
+    pub adapter: Option<Box<Adapter>>,
     /// Why the CPU answered where a GPU was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,

@@ -186,16 +186,14 @@ impl Pass<'_> {
         );
     }
 
-    /// `out = norm(x) · weight`, or added to `out`: rows of `weight.len()` values.
-    #[expect(clippy::too_many_arguments, reason = "a kernel has as many operands")]
+    /// `out = norm(x) · weight`, or added to `out`: so many rows of so many values, as many as `weight` has.
     pub fn norm(
         &mut self,
         x: Rows<'_>,
         weight: &GpuBuffer,
         eps: f32,
         out: Rows<'_>,
-        rows: usize,
-        cols: usize,
+        [rows, cols]: [usize; 2],
         add: bool,
     ) {
         let params = [cols.word(), x.first.word(), out.first.word(), eps.word()];
@@ -293,12 +291,10 @@ impl Pass<'_> {
     ///
     /// # Errors
     /// Heads longer than [`MAX_HEAD`].
-    #[expect(clippy::too_many_arguments, reason = "a kernel has as many operands")]
     pub fn attention(
         &mut self,
         q: Rows<'_>,
-        keys: &GpuBuffer,
-        values: &GpuBuffer,
+        (keys, values): (&GpuBuffer, &GpuBuffer),
         out: Rows<'_>,
         tokens: usize,
         position: usize,

@@ -124,7 +124,7 @@ async fn norm(gpu: &Gpu, rows: usize, cols: usize, add: bool) -> Result<Line, Gp
     }
     let (x, w, out) = (gpu.buffer_of(&x).await?, gpu.buffer_of(&w).await?, gpu.buffer_of(&before).await?);
     let mut pass = gpu.pass();
-    pass.norm(Rows::from(&x, 1), &w, 1e-6, Rows::from(&out, 0), rows, cols, add);
+    pass.norm(Rows::from(&x, 1), &w, 1e-6, Rows::from(&out, 0), [rows, cols], add);
     let found = pass.read(&out, 0, rows * cols).await?;
     let what = format!("{rows} x {cols}{}", if add { ", added" } else { "" });
     Ok(Line::judge(Kernel::Norm, what, difference(&found, &expected), SUM))
@@ -273,7 +273,7 @@ pub(super) async fn attend(
     let (q, k, v) = (gpu.buffer_of(&q).await?, gpu.buffer_of(&k).await?, gpu.buffer_of(&v).await?);
     let out: GpuBuffer = gpu.buffer(expected.len()).await?;
     let mut pass = gpu.pass();
-    pass.attention(Rows::from(&q, 0), &k, &v, Rows::from(&out, 0), tokens, position, shape)?;
+    pass.attention(Rows::from(&q, 0), (&k, &v), Rows::from(&out, 0), tokens, position, shape)?;
     let found = pass.read(&out, 0, expected.len()).await?;
     let what = format!("{tokens} after {position}, {heads} on {kv_heads} heads of {d}, window {window:?}");
     // The device's own exp is looser than the CPU's.
