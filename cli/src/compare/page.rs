@@ -3,22 +3,7 @@
 use super::rows::{HEADER, Line};
 use super::{Named, about, chart};
 use crate::failure::Failure;
-
-/// Text in a page: names come out of other people's files.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            _ => out.push(c),
-        }
-    }
-    out
-}
+use zen_edge_forge::fit::page::escaped;
 
 /// The page.
 pub fn html(records: &[Named], lines: &[Line]) -> Result<String, Failure> {

@@ -7,7 +7,7 @@ use super::score::Calibrated;
 use plotters::prelude::*;
 
 /// Text in a page: names come out of other people's files.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
