@@ -18,7 +18,7 @@ pub struct Args {
     pack: PackArgs,
     #[command(flatten)]
     prompts: PromptArgs,
-    /// The schemes: fp16, int{2,3,4,8}[-g<N>][-rot][-nohead], or a GGUF type such as q4_k or q8_0, with -nohead where
+    /// The schemes: `fp16`, `int{2,3,4,8}[-g<N>][-rot][-nohead]`, or a GGUF type such as q4_k or q8_0, with -nohead where
     /// embedding and LM head are left alone
     #[arg(
         short,
