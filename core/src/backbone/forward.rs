@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zen_edge_kernels::attention::{KvCache, KvType, attention};
-use zen_edge_kernels::format::dequantize;
 use zen_edge_kernels::gemm::{Activations, Input, Matrix, Product, matmul};
 use zen_edge_kernels::ops::{self, RopeTable};
 
@@ -546,7 +545,8 @@ impl Backbone {
         pooling: &Pooling,
     ) -> Result<Walk<'a>, BackboneError> {
         let mut scratch = Scratch::default();
-        self.gather(&segments, &mut scratch.x)?;
+        let ids: Vec<u32> = segments.iter().flat_map(|s| s.ids.iter().copied()).collect();
+        self.gather(&ids, &mut scratch.x)?;
         let positions = segments.iter().flat_map(|s| s.start..s.start + s.ids.len()).collect();
         let last_rows = segments.iter().scan(0, |rows, s| {
             *rows += s.ids.len();
@@ -808,46 +808,6 @@ impl Backbone {
             self.norm_in_place(&mut s.h, norm);
         }
         ops::add(&mut s.x[rows.start * hidden..rows.end * hidden], &s.h);
-    }
-
-    /// The embedding rows of `ids`, gathered from the file.
-    #[cfg(feature = "gpu")]
-    pub(super) fn gather_ids(&self, ids: &[u32], x: &mut Vec<f32>) -> Result<(), BackboneError> {
-        let caches = Caches::Passing(self.cache());
-        self.gather(&[Segment { caches, ids: ids.into(), start: 0, vector: Pooled::default() }], x)
-    }
-
-    /// The embedding rows of the segments' tokens, gathered from the file.
-    fn gather(&self, segments: &[Segment<'_>], x: &mut Vec<f32>) -> Result<(), BackboneError> {
-        let hidden = self.shape.hidden;
-        let tokens: usize = segments.iter().map(|s| s.ids.len()).sum();
-        x.resize(tokens * hidden, 0.0);
-        let ty = self.embedding.block_type()?;
-        let row_bytes = self.embedding.row_bytes() as usize;
-        let mut owned = Vec::new();
-        for (id, x) in segments.iter().flat_map(|s| &*s.ids).zip(x.chunks_exact_mut(hidden)) {
-            if let Some(values) = &self.changed_embedding {
-                x.copy_from_slice(&values[*id as usize * hidden..][..hidden]);
-                continue;
-            }
-            let offset = self.embedding.offset + u64::from(*id) * row_bytes as u64;
-            if let Some(bytes) = self.source.view(offset, row_bytes) {
-                dequantize(ty, &bytes, x);
-                continue;
-            }
-            owned.resize(row_bytes, 0);
-            self.source.read_at(offset, &mut owned).map_err(|source| crate::gguf::GgufError::Io {
-                file: self.source.name().to_owned(),
-                offset,
-                len: row_bytes as u64,
-                source,
-            })?;
-            dequantize(ty, &owned, x);
-        }
-        if let Some(factor) = self.plan.embed_scale {
-            ops::scale(x, factor);
-        }
-        Ok(())
     }
 
     fn norm(&self, x: &[f32], weight: &[f32], out: &mut Vec<f32>) {

@@ -321,7 +321,7 @@ impl GpuBackbone {
         let shape = &self.backbone.shape;
         let tables = self.tables(ids.len()).await?;
         let mut x = Vec::new();
-        self.backbone.gather_ids(ids, &mut x)?;
+        self.backbone.gather(ids, &mut x)?;
         self.gpu.write(&s.x, 0, &x);
         drop(x);
         let mut pass = self.gpu.pass();

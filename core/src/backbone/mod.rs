@@ -2,12 +2,13 @@
 //!
 //! A pass runs prefill: of the last layer no more than the vector needs, and no LM head. Who generates opens the head
 //! beside it ([`Backbone::head`]) and goes on in a [`Context`], a token a pass. Weights stay as the file has them (mapped
-//! pages natively); embedding rows are gathered from the file, one by one.
+//! pages natively); embedding rows are gathered from the file, one by one, and where that is a call each, kept for a while.
 //!
 //! For one GGUF and one list of ids the vector is the same to the bit for any instruction set, any number of threads, any
 //! chunk size, alone or in a batch, with or without a reused prefix.
 
 mod architecture;
+mod embedding;
 mod forward;
 #[cfg(feature = "gpu")]
 pub mod gpu;
@@ -204,6 +205,8 @@ pub struct Backbone {
     pooling: Pooling,
     source: Arc<dyn Source>,
     embedding: TensorInfo,
+    /// Of the embedding's rows, those of late.
+    rows: embedding::Rows,
     /// The embedding's values, where they are not the file's.
     changed_embedding: Option<Vec<f32>>,
     layers: Vec<Layer>,
@@ -267,6 +270,7 @@ impl Backbone {
             shape,
             plan,
             embedding,
+            rows: embedding::Rows::new(),
             changed_embedding,
             layers,
             output_norm,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::gguf::testing::Builder;
 use crate::source::Memory;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const LAYERS: usize = 2;
 const VOCAB: usize = 7;
@@ -491,9 +492,9 @@ fn branches_are_what_each_continuation_gives_alone() {
 }
 
 #[test]
-fn a_source_without_views_gives_the_same_bits() {
+fn a_source_without_views_gives_the_same_bits_and_is_asked_once_for_a_row() {
     /// A browser's storage: bytes are read, never seen.
-    struct Far(Memory);
+    struct Far(Memory, AtomicUsize);
     impl Source for Far {
         fn name(&self) -> &str {
             self.0.name()
@@ -502,14 +503,24 @@ fn a_source_without_views_gives_the_same_bits() {
             self.0.len()
         }
         fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+            self.1.fetch_add(1, Ordering::Relaxed);
             self.0.read_at(offset, buf)
         }
     }
     let near = Model::default().build();
     let mut bytes = vec![0; near.source().len() as usize];
     near.source().read_at(0, &mut bytes).unwrap();
-    let far = Gguf::open(Arc::new(Far(Memory::new("far", bytes)))).unwrap();
+    let source = Arc::new(Far(Memory::new("far", bytes), AtomicUsize::new(0)));
+    let far = Gguf::open(source.clone()).unwrap();
     let options = BackboneOptions { threads: Some(1), ..BackboneOptions::default() };
     let far = Backbone::load(&far, &options).unwrap();
-    assert_eq!(far.embed(&[1, 2, 3]).unwrap(), Model::default().load().unwrap().embed(&[1, 2, 3]).unwrap());
+    let near = Model::default().load().unwrap();
+    let reads = |ids: &[u32]| {
+        let before = source.1.load(Ordering::Relaxed);
+        assert_eq!(far.embed(ids).unwrap(), near.embed(ids).unwrap());
+        source.1.load(Ordering::Relaxed) - before
+    };
+    assert_eq!(reads(&[1, 2, 3]), 3);
+    assert_eq!(reads(&[3, 1, 4, 4, 4, 1]), 1);
+    assert_eq!(reads(&[4, 3]), 0);
 }

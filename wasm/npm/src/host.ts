@@ -36,7 +36,8 @@ export interface Platform {
 /** Work between two looks at the messages, in milliseconds. */
 const SLICE = 8;
 /**
- * Tokens of a chunk: an abort is seen after one product of so many, the largest of which is a third of a layer: at 0.6B some 50 ms.
+ * Tokens of a chunk: an abort is seen after one product of so many, the largest of which is two fifths of a layer: at 0.6B some 60 ms
+ * (reckoned from 31 tokens/s, benches/records/web.md).
  * Larger ones unpack the weights less often.
  */
 const CHUNK = 128;

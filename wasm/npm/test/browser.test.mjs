@@ -137,8 +137,6 @@ test("a loop over a text that is left, and one that is aborted in the prompt, le
       break;
     }
     const ended = await left.result;
-    // What the first answer costs once is not what is measured.
-    await router.route("and off");
     const start = performance.now();
     await router.generate(long, { maxTokens: 1 }).result;
     const whole = performance.now() - start;
@@ -157,11 +155,11 @@ test("a loop over a text that is left, and one that is aborted in the prompt, le
     });
     await router.close();
     return { text, ended, whole, heard, aborted, next: next.tokens, waited, loop: (await loop).code };
-  }, LONG.repeat(5));
+  }, LONG.repeat(4));
   assert.equal(result.ended.endedBy, "cancelled");
   assert.ok(result.text !== "" && result.ended.text.startsWith(result.text) && result.ended.tokens < 2000, JSON.stringify(result.ended));
   assert.deepEqual([result.aborted.code, result.aborted.name, result.heard], ["aborted", "AbortError", []]);
-  assert.ok(result.next > 0 && result.waited < 0.75 * result.whole, JSON.stringify([result.waited, result.whole]));
+  assert.ok(result.next > 0 && result.waited < result.whole / 2, JSON.stringify([result.waited, result.whole]));
   assert.equal(result.loop, "closed");
 });
 
