@@ -32,12 +32,11 @@ pub const CLOSE: f64 = 0.999;
 /// By how much its length may differ.
 pub const LENGTH: f64 = 0.01;
 
-/// Tokens of the prompts that a device is proved with: one tile and less, several tiles. Two of the three must be close, and the third
-/// not far ([`PromptProof::far`]).
+/// Tokens of the prompts that a device is proved with: one tile and less, several tiles. All must be close.
 ///
-/// Why not all: where two roundings of a block are equally good, the last bit of a sum chooses, and some models carry such a difference
-/// far. SmolLM2-135M, 11 tokens at random: cosine .99949, length .987, with every kernel proved; what the CPU's own rounding costs there
-/// is as much (`benches/records/parity-avx2.md`).
+/// That refuses more than broken devices: where two roundings of a block are equally good, the last bit of a sum chooses, and
+/// some models carry such a difference far. SmolLM2-135M, 11 tokens at random: cosine .99949, length .987, with every
+/// kernel proved; the CPU runs it then. A proof in float on both sides would tell the two apart.
 const PROOF: [usize; 3] = [11, 24, 70];
 
 /// Why there is no vector from the GPU.
@@ -75,12 +74,6 @@ impl PromptProof {
     /// Whether the vectors are the same, as far as roundings go. What is not a number is not.
     pub fn passed(&self) -> bool {
         self.cosine >= CLOSE && (self.length - 1.0).abs() <= LENGTH
-    }
-
-    /// Whether no rounding explains the difference.
-    pub fn far(&self) -> bool {
-        let near = self.cosine >= 0.99 && (self.length - 1.0).abs() <= 0.05;
-        !near
     }
 }
 
@@ -221,8 +214,7 @@ impl GpuBackbone {
             let found = opened.embed(&ids, None).await?;
             let proof = PromptProof::new(tokens, &found, &expected);
             opened.proof.prompts.push(proof);
-            let missed = opened.proof.prompts.iter().filter(|proof| !proof.passed()).count();
-            if proof.far() || missed > 1 {
+            if !proof.passed() {
                 let why = format!(
                     "{tokens} tokens: cosine {:.6} with the CPU's vector, length {:.4} of it",
                     proof.cosine, proof.length
