@@ -122,7 +122,7 @@ impl Args {
 /// The vector of a prompt, as `zen-edge embed --json` prints it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Embedding {
-    /// The last token's hidden state after the final norm, not normalised.
+    /// What the heads read: the last token's hidden state after the final norm, or what their config's `pooling` says.
     pub embedding: Vec<f32>,
     /// The Euclidean norm.
     pub norm: f32,

@@ -752,7 +752,8 @@ impl Outcome {
     }
 }
 
-/// The last token's hidden state, after the final norm, not normalised.
+/// What the heads read: the last token's hidden state after the final norm, unless their config's `pooling` says otherwise;
+/// not normalised.
 #[derive(Clone, Debug, PartialEq, uniffi::Record)]
 pub struct Embedding {
     /// The vector.

@@ -303,7 +303,7 @@ export class Router {
     return this.link.call("route", [prompt, rest], signal);
   }
 
-  /** A prompt's vector: the last token's hidden state, not normalised. Bit for bit that of the native program. */
+  /** A prompt's vector: what the heads read, by default the last token's hidden state, not normalised. Bit for bit that of the native program. */
   embed(prompt: string, options: Pick<RouteOptions, "plain_text" | "signal"> = {}): Promise<Embedding> {
     const { signal, ...rest } = options;
     return this.link.call("embed", [prompt, rest], signal);

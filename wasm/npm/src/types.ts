@@ -216,7 +216,7 @@ export interface Outcome {
 
 /** A prompt's vector. */
 export interface Embedding {
-  /** The last token's hidden state after the final norm, not normalised. */
+  /** What the heads read: the last token's hidden state after the final norm unless their config's `pooling` says otherwise; not normalised. */
   embedding: Float32Array;
   /** Its Euclidean norm. */
   norm: number;

@@ -55,7 +55,7 @@ public final class Router: Sendable {
         }
     }
 
-    /// The last token's hidden state of a prompt, not normalised.
+    /// What the heads read of a prompt: by default the last token's hidden state, not normalised.
     public func embed(_ prompt: String, plainText: Bool? = nil) async throws -> Embedding {
         try await cancellable { token in
             try await self.engine.embed(prompt: prompt, plainText: plainText, token: token)

@@ -55,7 +55,7 @@ public class Router private constructor(private val engine: Engine) : AutoClosea
     public suspend fun route(prompt: String, options: RouteOptions = RouteOptions()): Outcome =
         engine.route(prompt, options, null)
 
-    /** The last token's hidden state of a prompt, not normalised. */
+    /** What the heads read of a prompt: by default the last token's hidden state, not normalised. */
     public suspend fun embed(prompt: String, plainText: Boolean? = null): Embedding =
         engine.embed(prompt, plainText, null)
 
