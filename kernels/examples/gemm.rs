@@ -1,13 +1,15 @@
 //! Speed of one product, on every instruction set here in turn:
-//! `cargo run --release -p zen-edge-kernels --example gemm -- [FORMAT [ROWS [COLS [TOKENS [ROUNDS]]]]]`.
+//! `cargo run --release -p zen-edge-kernels --example gemm -- [FORMAT [ROWS [COLS [TOKENS [ROUNDS [ISA …]]]]]]`.
 //!
-//! One thread. Prints medians in giga multiply-adds a second, activations' quantisation not counted. The sets run in turn
-//! within each round, so that what else the machine does falls on all of them.
+//! One thread. Prints medians in giga multiply-adds a second, activations' quantisation not counted, and the share of the
+//! int8 limit of the set, which is measured right after each product: a shared machine's clock changes from one second to the next. The
+//! sets run in turn within each round, so that what else the machine does falls on all of them.
 
 use std::time::Instant;
 use zen_edge_kernels::format::BlockType;
 use zen_edge_kernels::gemm::{Activations, Input, Matrix, Product, matmul};
 use zen_edge_kernels::isa::Isa;
+use zen_edge_kernels::limits;
 use zen_edge_kernels::pool::Pool;
 
 /// Formats, and where a block's f16 scales stand.
@@ -44,30 +46,41 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::single();
     let mut out = vec![0.0f32; tokens * rows];
     let mut first: Option<Vec<u32>> = None;
-    let isas: Vec<Isa> = Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect();
+    let mut isas = args.map(|name| Isa::from_name(&name)).collect::<Result<Vec<_>, _>>()?;
+    if isas.is_empty() {
+        isas = Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect();
+    }
     let mut times = vec![Vec::new(); isas.len()];
+    let mut shares = times.clone();
+    let work = (rows * cols * tokens) as f64;
     for round in 0..=rounds {
-        for (isa, times) in isas.iter().zip(&mut times) {
+        for ((isa, times), shares) in isas.iter().zip(&mut times).zip(&mut shares) {
             let mut q = Activations::new();
             q.quantize(*isa, &pool, &x, cols);
             let start = Instant::now();
             matmul(*isa, &pool, Input { x: &x, q: &q }, &mut [Product { w: &w, out: &mut out }]);
             // The first round warms caches, clocks and, in a browser's engine, the compiler.
+            let seconds = start.elapsed().as_secs_f64();
             if round > 0 {
-                times.push(start.elapsed().as_secs_f64());
+                times.push(seconds);
+                let start = Instant::now();
+                let limit = limits::int8(*isa, &pool, 2_000_000) as f64 / start.elapsed().as_secs_f64();
+                shares.push(work / seconds / limit);
             }
             let bits: Vec<u32> = out.iter().map(|y| y.to_bits()).collect();
             assert!(*first.get_or_insert_with(|| bits.clone()) == bits, "{isa} gives other bits");
         }
     }
     println!("{ty}, {rows} rows x {cols} columns, {tokens} tokens, {rounds} rounds in turn, one thread");
-    for (isa, mut times) in isas.into_iter().zip(times) {
+    for ((isa, mut times), mut shares) in isas.into_iter().zip(times).zip(shares) {
         times.sort_by(f64::total_cmp);
-        let giga = (rows * cols * tokens) as f64 / 1e9;
+        shares.sort_by(f64::total_cmp);
+        let giga = work / 1e9;
         println!(
-            "{isa:>14}  median {:6.1} G multiply-adds/s, best {:6.1}",
+            "{isa:>14}  median {:6.1} G multiply-adds/s, best {:6.1}, {:3.0} % of the limit",
             giga / times[times.len() / 2],
-            giga / times[0]
+            giga / times[0],
+            100.0 * shares[shares.len() / 2],
         );
     }
     Ok(())

@@ -112,6 +112,53 @@ impl std::fmt::Debug for Bytes {
     }
 }
 
+/// Numbers that begin with a line of the cache, 64 bytes.
+pub(crate) struct Lines<T> {
+    lines: Vec<Line>,
+    numbers: core::marker::PhantomData<T>,
+}
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line([u8; 64]);
+
+/// A number of which every pattern of bits is one, zeros too.
+pub(crate) trait Number: Copy {}
+impl Number for u8 {}
+impl Number for i32 {}
+impl Number for f32 {}
+
+impl<T: Number> Lines<T> {
+    pub(crate) const fn new() -> Self {
+        Self { lines: Vec::new(), numbers: core::marker::PhantomData }
+    }
+
+    /// Makes room for `len` numbers, a multiple of 64; new ones are zeros.
+    pub(crate) fn resize(&mut self, len: usize) {
+        self.lines.resize(len * size_of::<T>() / size_of::<Line>(), Line([0; 64]));
+    }
+}
+
+impl<T: Number> core::ops::Deref for Lines<T> {
+    type Target = [T];
+
+    #[allow(unsafe_code)]
+    fn deref(&self) -> &[T] {
+        let len = self.lines.len() * size_of::<Line>() / size_of::<T>();
+        // SAFETY: so many bytes, aligned to 64, and every pattern of bits is a `T`.
+        unsafe { core::slice::from_raw_parts(self.lines.as_ptr().cast(), len) }
+    }
+}
+
+impl<T: Number> core::ops::DerefMut for Lines<T> {
+    #[allow(unsafe_code)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        let len = self.lines.len() * size_of::<Line>() / size_of::<T>();
+        // SAFETY: as in `deref`, and the vector is borrowed for as long.
+        unsafe { core::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), len) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

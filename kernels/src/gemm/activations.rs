@@ -1,7 +1,7 @@
 //! Activations in int8 blocks of 32: the right-hand side of every quantised product.
 
 use crate::isa::{Isa, Task, dispatch};
-use crate::ops::lane_tree;
+use crate::ops::lane_trees;
 use crate::pool::{Pool, SharedMut};
 use crate::simd::{LANES, Simd};
 
@@ -33,11 +33,11 @@ pub struct Activations {
     pub(crate) q: Vec<i8>,
     /// The same as 16-bit words, where the instruction set multiplies words; else empty.
     pub(crate) words: Vec<i16>,
-    /// `[token][block]`
+    /// `[block][token]`: what a tile of tokens reads of a block lies together.
     pub(crate) scale: Vec<f32>,
-    /// `[token][block]`: the sums of `q` over the block's two halves, as the two 16-bit halves of a word.
+    /// `[block][token]`: the sums of `q` over the block's two halves, as the two 16-bit halves of a word.
     pub(crate) sums: Vec<i32>,
-    /// `[token][block]`: the block's sum times its scale, which mins multiply.
+    /// `[block][token]`: the block's sum times its scale, which mins multiply.
     pub(crate) min: Vec<f32>,
 }
 
@@ -101,19 +101,20 @@ impl Activations {
         let scale = SharedMut::new(&mut self.scale);
         let sums = SharedMut::new(&mut self.sums);
         let min = SharedMut::new(&mut self.min);
-        let row_blocks = cols / BLOCK;
-        pool.run(self.tokens, &|token| {
-            let blocks = token * row_blocks..(token + 1) * row_blocks;
-            // SAFETY: each token's rows are handed out once.
+        let tokens = self.tokens;
+        pool.run(tokens, &|token| {
+            // SAFETY: each token's values are handed out once.
             #[allow(unsafe_code)]
             let row = unsafe {
                 QuantizeRow {
                     x: &x[token * cols..][..cols],
                     q: q.slice(token * cols..(token + 1) * cols),
                     words: wide.slice(if words { token * cols..(token + 1) * cols } else { 0..0 }),
-                    scale: scale.slice(blocks.clone()),
-                    sums: sums.slice(blocks.clone()),
-                    min: min.slice(blocks),
+                    scale: &scale,
+                    sums: &sums,
+                    min: &min,
+                    token,
+                    tokens,
                 }
             };
             dispatch(isa, row);
@@ -125,9 +126,27 @@ struct QuantizeRow<'a> {
     x: &'a [f32],
     q: &'a mut [i8],
     words: &'a mut [i16],
-    scale: &'a mut [f32],
-    sums: &'a mut [i32],
-    min: &'a mut [f32],
+    /// Of all tokens; this one's column is written.
+    scale: &'a SharedMut<'a, f32>,
+    sums: &'a SharedMut<'a, i32>,
+    min: &'a SharedMut<'a, f32>,
+    token: usize,
+    tokens: usize,
+}
+
+impl QuantizeRow<'_> {
+    /// What a block has beside its values: its scale, and the sums of its halves.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn say(&self, block: usize, scale: f32, low: i32, high: i32, min: f32) {
+        let at = block * self.tokens + self.token;
+        // SAFETY: this token's column, which is written here alone; `slice` looks that it is there.
+        unsafe {
+            self.scale.slice(at..at + 1)[0] = scale;
+            self.sums.slice(at..at + 1)[0] = (low & 0xffff) | (high << 16);
+            self.min.slice(at..at + 1)[0] = min;
+        }
+    }
 }
 
 impl Task for QuantizeRow<'_> {
@@ -135,8 +154,9 @@ impl Task for QuantizeRow<'_> {
 
     #[inline(always)]
     #[allow(unsafe_code)]
-    unsafe fn run<S: Simd>(self) {
-        for (b, (x, q)) in self.x.chunks_exact(BLOCK).zip(self.q.chunks_exact_mut(BLOCK)).enumerate() {
+    unsafe fn run<S: Simd>(mut self) {
+        let quants = std::mem::take(&mut self.q);
+        for (b, (x, q)) in self.x.chunks_exact(BLOCK).zip(quants.chunks_exact_mut(BLOCK)).enumerate() {
             // SAFETY: the caller gives the instruction set; a block is four vectors of floats and of bytes.
             unsafe {
                 let mut v = [S::f_splat(0.0); 4];
@@ -153,45 +173,67 @@ impl Task for QuantizeRow<'_> {
                 if !(SMALLEST..=f32::MAX).contains(&largest) {
                     // Zeros, or not finite.
                     q.fill(0);
-                    self.scale[b] = if largest < SMALLEST { 0.0 } else { f32::NAN };
-                    self.sums[b] = 0;
-                    self.min[b] = self.scale[b];
+                    let scale = if largest < SMALLEST { 0.0 } else { f32::NAN };
+                    self.say(b, scale, 0, 0, scale);
                     continue;
                 }
                 let inverse = S::f_splat(127.0 / largest);
                 for v in &mut v {
                     *v = S::f_mul(*v, inverse);
                 }
-                let mut best = (f32::NEG_INFINITY, 0.0, RATIOS[0]);
-                for ratio in RATIOS {
-                    let r = S::f_splat(ratio);
-                    let (mut dot, mut square) = (S::f_splat(0.0), S::f_splat(0.0));
-                    for v in v {
-                        let q = S::f_from_i(S::i_from_f(S::f_mul(v, r)));
-                        dot = S::f_add(dot, S::f_mul(v, q));
-                        square = S::f_add(square, S::f_mul(q, q));
+                // Two ratios side by side where a vector has 16 lanes; then a lane a ratio, for the sums' tree and the divisions.
+                let (mut dots, mut squares) = ([S::i_splat(0); LANES], [S::i_splat(0); LANES]);
+                let mut twice = [S::f16_splat(0.0); 4];
+                for (twice, v) in twice.iter_mut().zip(v) {
+                    *twice = S::f16_from(v, v);
+                }
+                for pair in 0..RATIOS.len() / 2 {
+                    let r = S::f16_from(S::f_splat(RATIOS[2 * pair]), S::f_splat(RATIOS[2 * pair + 1]));
+                    let (mut dot, mut square) = (S::f16_splat(0.0), S::f16_splat(0.0));
+                    for v in twice {
+                        let q = S::f16_from_i(S::i16_from_f(S::f16_mul(v, r)));
+                        dot = S::f16_add(dot, S::f16_mul(v, q));
+                        square = S::f16_add(square, S::f16_mul(q, q));
                     }
-                    let (dot, square) = (lane_tree::<S>(dot), lane_tree::<S>(square));
-                    let score = dot * dot / square;
-                    if score > best.0 {
-                        best = (score, dot / square, ratio);
+                    let (dot, square) = (S::f16_halves(dot), S::f16_halves(square));
+                    for half in 0..2 {
+                        dots[2 * pair + half] = S::i_from_bits(dot[half]);
+                        squares[2 * pair + half] = S::i_from_bits(square[half]);
                     }
                 }
-                let (_, fit, ratio) = best;
+                let (dot, square) = (lane_trees::<S>(dots), lane_trees::<S>(squares));
+                let (mut scores, mut fits) = ([0.0f32; LANES], [0.0f32; LANES]);
+                S::f_store(scores.as_mut_ptr(), S::f_div(S::f_mul(dot, dot), square));
+                S::f_store(fits.as_mut_ptr(), S::f_div(dot, square));
+                let mut best = 0;
+                for i in 1..RATIOS.len() {
+                    if scores[i] > scores[best] {
+                        best = i;
+                    }
+                }
+                let (fit, ratio) = (fits[best], RATIOS[best]);
                 let scale = largest / 127.0 * fit;
-                self.scale[b] = scale;
                 let ratio = S::f_splat(ratio);
                 for (i, v) in v.into_iter().enumerate() {
                     S::i_store_low_bytes(q.as_mut_ptr().add(LANES * i), S::i_from_f(S::f_mul(v, ratio)));
                 }
                 let sum = |half: &[i8]| half.iter().map(|&q| i32::from(q)).sum::<i32>();
                 let (low, high) = (sum(&q[..16]), sum(&q[16..]));
-                self.sums[b] = (low & 0xffff) | (high << 16);
-                self.min[b] = (low + high) as f32 * scale;
+                self.say(b, scale, low, high, (low + high) as f32 * scale);
             }
         }
-        for (word, q) in self.words.iter_mut().zip(&*self.q) {
+        for (word, q) in self.words.iter_mut().zip(&*quants) {
             *word = i16::from(*q);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_ratios_as_lanes() {
+        assert_eq!(RATIOS.len(), LANES);
     }
 }

@@ -4,6 +4,7 @@
 //! scales of weights and activations there. Eight rows are then transposed, a lane a row, for the chain of the definition.
 //! The bits are those of the panels; [`super::few`] does the same for every format, at half the speed.
 
+use super::lanes::halves;
 use super::{Activations, BLOCK, Matrix, PANEL_ROWS};
 use crate::format::BlockType;
 use crate::isa::{Isa, Task, dispatch};
@@ -229,12 +230,12 @@ impl<F: Super> Task for Rows<'_, F> {
         unsafe {
             let mut acc = S::f_splat(0.0);
             for g in 0..blocks / BLOCKS {
-                let at = token * blocks + g * BLOCKS;
-                let sums = S::i_load(x.sums.as_ptr().add(at).cast());
+                let at = g * BLOCKS * x.tokens() + token;
+                let sums = S::i_from_bits(eight_of::<S>(x.sums.as_ptr().add(at).cast(), x.tokens()));
                 let eight = Eight::<S> {
-                    q: x.q.as_ptr().add(at * BLOCK),
-                    scale: S::f_load(x.scale.as_ptr().add(at)),
-                    min: S::f_load(x.min.as_ptr().add(at)),
+                    q: x.q.as_ptr().add((token * blocks + g * BLOCKS) * BLOCK),
+                    scale: eight_of::<S>(x.scale.as_ptr().add(at), x.tokens()),
+                    min: eight_of::<S>(x.min.as_ptr().add(at), x.tokens()),
                     low: S::i_sar(S::i_shl(sums, 16), 16),
                     high: S::i_sar(sums, 16),
                 };
@@ -256,15 +257,39 @@ impl<F: Super> Task for Rows<'_, F> {
                         dmin[r] = half(at);
                     }
                 }
-                acc = S::f_add(acc, S::f_mul(halves::<S>(d), chain::<S>(products)));
+                acc =
+                    S::f_add(acc, S::f_mul(halves::<S>(S::i_load(d.as_ptr().cast())), chain::<S>(products)));
                 if F::DMIN.is_some() {
-                    acc = S::f_sub(acc, S::f_mul(halves::<S>(dmin), chain::<S>(mins)));
+                    acc = S::f_sub(
+                        acc,
+                        S::f_mul(halves::<S>(S::i_load(dmin.as_ptr().cast())), chain::<S>(mins)),
+                    );
                 }
             }
             let mut copy = [0.0f32; LANES];
             S::f_store(copy.as_mut_ptr(), acc);
             out.copy_from_slice(&copy[..out.len()]);
         }
+    }
+}
+
+/// Eight values that lie `stride` apart.
+///
+/// # Safety
+/// The processor has the instruction set of `S`; they can be read.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn eight_of<S: Simd>(p: *const f32, stride: usize) -> S::F {
+    // SAFETY: as the caller gives it.
+    unsafe {
+        if stride == 1 {
+            return S::f_load(p);
+        }
+        let mut values = [0.0f32; LANES];
+        for (i, value) in values.iter_mut().enumerate() {
+            *value = p.add(i * stride).read();
+        }
+        S::f_load(values.as_ptr())
     }
 }
 
@@ -286,24 +311,5 @@ unsafe fn chain<S: Simd>(rows: [S::F; LANES]) -> S::F {
             sum = S::f_add(sum, S::f_from_bits(block));
         }
         sum
-    }
-}
-
-/// The values of eight f16 (`format::decode` has the same for one).
-///
-/// # Safety
-/// The processor has the instruction set of `S`.
-#[inline(always)]
-#[allow(unsafe_code)]
-unsafe fn halves<S: Simd>(bits: [u32; LANES]) -> S::F {
-    // SAFETY: the caller gives the instruction set; eight words.
-    unsafe {
-        let bits = S::i_load(bits.as_ptr().cast());
-        let magnitude = S::i_shl(S::i_and(bits, S::i_splat(0x7fff)), 13);
-        let finite = S::f_mul(S::f_from_bits(magnitude), S::f_splat(f32::from_bits((127 + 112) << 23)));
-        // An infinity or NaN has the exponent of 2^16 now: it is raised to the last one.
-        let special = S::i_sar(S::i_sub(S::i_splat(0x0f7f_ffff), magnitude), 31);
-        let raised = S::i_add(S::i_from_bits(finite), S::i_and(special, S::i_splat(0x3800_0000)));
-        S::f_from_bits(S::i_add(raised, S::i_shl(S::i_and(bits, S::i_splat(0x8000)), 16)))
     }
 }

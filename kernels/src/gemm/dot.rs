@@ -3,10 +3,9 @@
 //! All of them give `float(int[b])` of the definition ([`crate::gemm`]). They differ in what a panel holds and in how far
 //! sums may grow before they are widened, because that is what instruction sets differ in.
 
-use super::quantized::half_sum;
 use super::{Activations, BLOCK, PANEL_ROWS};
 use crate::format::decode::{Class, Format, Group};
-use crate::simd::{ByteDot, LANES, ShortDot, Simd, store_by_quads};
+use crate::simd::{ByteDot, LANES, ShortDot, Simd, panels, store_by_quads};
 
 /// Four-byte steps in a block.
 const QUADS: usize = BLOCK / 4;
@@ -42,6 +41,8 @@ pub(crate) trait Dot<S: Simd> {
     type Activation;
     /// Bytes that a value of the panel has.
     const WIDTH: usize;
+    /// What signed bytes are changed by, where a panel's block is `[quad][row][4]` bytes as [`super::lanes`] writes them.
+    const QUADS: Option<u8> = None;
 
     /// The activations.
     fn activations(x: &Activations) -> *const Self::Activation;
@@ -61,7 +62,7 @@ pub(crate) trait Dot<S: Simd> {
         a: [*const Self::Activation; T],
         sums: [i32; T],
         layout: Layout,
-    ) -> [[S::F; T]; 2];
+    ) -> [S::F16; T];
 }
 
 /// Unsigned quants as bytes, summed in 16 bits, `STEPS` quads at a time, then widened by a multiplication with the scale.
@@ -71,6 +72,7 @@ pub(crate) struct Shorts;
 impl<S: ShortDot> Dot<S> for Shorts {
     type Activation = i8;
     const WIDTH: usize = 1;
+    const QUADS: Option<u8> = Some(0);
 
     fn activations(x: &Activations) -> *const i8 {
         x.q.as_ptr()
@@ -90,7 +92,7 @@ impl<S: ShortDot> Dot<S> for Shorts {
         a: [*const i8; T],
         sums: [i32; T],
         layout: Layout,
-    ) -> [[S::F; T]; 2] {
+    ) -> [S::F16; T] {
         // SAFETY: as the caller gives it.
         unsafe {
             let mut int = [[S::i_splat(0); T]; 2];
@@ -120,7 +122,7 @@ impl<S: ShortDot> Dot<S> for Shorts {
                     }
                 }
             }
-            floats::<S, T>(int)
+            floats::<S, T>(panels::<S, T>(int))
         }
     }
 }
@@ -132,6 +134,11 @@ pub(crate) struct Exact;
 impl<S: ByteDot> Dot<S> for Exact {
     type Activation = i8;
     const WIDTH: usize = 1;
+    const QUADS: Option<u8> = match (S::BY_QUADS, S::BIAS_SHIFT) {
+        (false, _) => None,
+        (true, None) => Some(0),
+        (true, Some(shift)) => Some(1 << shift),
+    };
 
     fn activations(x: &Activations) -> *const i8 {
         x.q.as_ptr()
@@ -152,17 +159,26 @@ impl<S: ByteDot> Dot<S> for Exact {
         a: [*const i8; T],
         sums: [i32; T],
         layout: Layout,
-    ) -> [[S::F; T]; 2] {
+    ) -> [S::F16; T] {
         let shift = if STEPS == 0 { S::BIAS_SHIFT } else { layout.offset_shift };
         // SAFETY: as the caller gives it.
         unsafe {
-            let mut out = [[S::f_splat(0.0); T]; 2];
+            let mut out = [S::f16_splat(0.0); T];
             for sub in 0..SUBS {
-                let mut init = [0; T];
+                let mut init = [S::i16_dot16(0, 0); T];
                 if let Some(shift) = shift {
+                    // Minus the offset for each half of the block that this sub-block covers, as two words.
+                    let offset = -(1i32 << shift);
+                    let (low, high) = (offset & 0xffff, offset << 16);
+                    let offsets = if SUBS == 1 {
+                        low | high
+                    } else if sub == 0 {
+                        low
+                    } else {
+                        high
+                    };
                     for t in 0..T {
-                        let sum = half_sum(sums[t], sub) + if SUBS == 1 { half_sum(sums[t], 1) } else { 0 };
-                        init[t] = -(sum << shift);
+                        init[t] = S::i16_dot16(sums[t], offsets);
                     }
                 }
                 let mut at = a;
@@ -173,18 +189,13 @@ impl<S: ByteDot> Dot<S> for Exact {
                 let mut sums = floats::<S, T>(S::sums::<T>(w, at, init, QUADS / SUBS));
                 if layout.group_blocks > 1 {
                     // |int| · |scale| < 2^24: the products of the floats are exact, and so is their sum.
-                    for (r, sums) in sums.iter_mut().enumerate() {
-                        let scale = S::i_load(scale.add(sub * PANEL_ROWS + LANES * r).cast());
-                        let scale = S::f_from_i(S::i_sar(scale, 16));
-                        for sum in sums {
-                            *sum = S::f_mul(*sum, scale);
-                        }
+                    let scale = S::f16_from_i(S::i16_load_high(scale.add(sub * PANEL_ROWS)));
+                    for sum in &mut sums {
+                        *sum = S::f16_mul(*sum, scale);
                     }
                 }
-                for r in 0..2 {
-                    for t in 0..T {
-                        out[r][t] = if sub == 0 { sums[r][t] } else { S::f_add(out[r][t], sums[r][t]) };
-                    }
+                for t in 0..T {
+                    out[t] = if sub == 0 { sums[t] } else { S::f16_add(out[t], sums[t]) };
                 }
             }
             out
@@ -245,7 +256,7 @@ impl<S: Simd> Dot<S> for Words {
         a: [*const i16; T],
         _sums: [i32; T],
         _layout: Layout,
-    ) -> [[S::F; T]; 2] {
+    ) -> [S::F16; T] {
         // SAFETY: as the caller gives it.
         unsafe {
             let mut int = [[S::i_splat(0); T]; 2];
@@ -271,7 +282,7 @@ impl<S: Simd> Dot<S> for Words {
                     a[t] = a[t].add(2);
                 }
             }
-            floats::<S, T>(int)
+            floats::<S, T>(panels::<S, T>(int))
         }
     }
 }
@@ -311,14 +322,12 @@ unsafe fn byte_rows<S: Simd>(groups: &[Group], b: usize, bias: Option<u32>) -> [
 /// The processor has the instruction set of `S`.
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn floats<S: Simd, const T: usize>(int: [[S::I; T]; 2]) -> [[S::F; T]; 2] {
+unsafe fn floats<S: Simd, const T: usize>(int: [S::I16; T]) -> [S::F16; T] {
     // SAFETY: the caller gives the instruction set.
     unsafe {
-        let mut out = [[S::f_splat(0.0); T]; 2];
-        for r in 0..2 {
-            for t in 0..T {
-                out[r][t] = S::f_from_i(int[r][t]);
-            }
+        let mut out = [S::f16_splat(0.0); T];
+        for t in 0..T {
+            out[t] = S::f16_from_i(int[t]);
         }
         out
     }

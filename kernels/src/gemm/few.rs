@@ -150,22 +150,23 @@ impl<const SIGNED: bool, const BLOCK_SUBS: usize> Kernel<'_, SIGNED, BLOCK_SUBS>
             if start > 0 {
                 core::ptr::copy_nonoverlapping(out, copy.as_mut_ptr(), rows);
             }
+            let at_token = |block: usize| block * x.tokens() + token;
             let mut acc = S::f_load(copy.as_ptr());
             for (g, groups) in groups.iter().enumerate() {
                 if group_blocks > 1 {
                     lanes::<S>(groups, group_blocks * BLOCK_SUBS, min, &mut scales, &mut mins);
                 }
-                let at = token * blocks + start + g * group_blocks;
+                let first = start + g * group_blocks;
                 let mut s = S::f_splat(0.0);
                 for b in 0..group_blocks {
-                    let a = S::i_load(x.q.as_ptr().add((at + b) * BLOCK).cast());
+                    let a = S::i_load(x.q.as_ptr().add((token * blocks + first + b) * BLOCK).cast());
                     let mut dots = [S::i_splat(0); LANES];
                     for r in 0..LANES {
                         let w = S::i_load(groups[r].q.as_ptr().add(BLOCK * b));
                         dots[r] = if SIGNED { S::i_quads_signed(w, a) } else { S::i_quads(w, a) };
                     }
                     let [low, high] = S::i_halves(dots);
-                    let sums = *x.sums.as_ptr().add(at + b);
+                    let sums = *x.sums.as_ptr().add(at_token(first + b));
                     let shift = offset_shift.unwrap_or(0);
                     let offset = |sum: i32| if offset_shift.is_some() { sum << shift } else { 0 };
                     // |int| · |scale| < 2^24: products with a scale are exact, and so is the sum of two.
@@ -181,7 +182,7 @@ impl<const SIGNED: bool, const BLOCK_SUBS: usize> Kernel<'_, SIGNED, BLOCK_SUBS>
                             S::f_mul(high, S::f_load(scales[2 * b + 1].as_ptr())),
                         )
                     };
-                    s = S::f_add(s, S::f_mul(int, S::f_splat(*x.scale.as_ptr().add(at + b))));
+                    s = S::f_add(s, S::f_mul(int, S::f_splat(*x.scale.as_ptr().add(at_token(first + b)))));
                 }
                 let mut d = [0.0f32; LANES];
                 for r in 0..LANES {
@@ -202,9 +203,9 @@ impl<const SIGNED: bool, const BLOCK_SUBS: usize> Kernel<'_, SIGNED, BLOCK_SUBS>
                 for b in 0..group_blocks {
                     for sub in 0..BLOCK_SUBS {
                         let x = if BLOCK_SUBS == 1 {
-                            *x.min.as_ptr().add(at + b)
+                            *x.min.as_ptr().add(at_token(first + b))
                         } else {
-                            half_sum(*x.sums.as_ptr().add(at + b), sub) as f32 * *x.scale.as_ptr().add(at + b)
+                            half_sum(*x.sums.as_ptr().add(at_token(first + b)), sub) as f32 * *x.scale.as_ptr().add(at_token(first + b))
                         };
                         let min = S::f_load(mins[b * BLOCK_SUBS + sub].as_ptr());
                         m = S::f_add(m, S::f_mul(min, S::f_splat(x)));

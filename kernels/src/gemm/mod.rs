@@ -34,6 +34,7 @@ mod direct;
 pub(crate) mod dot;
 mod few;
 mod float;
+mod lanes;
 mod quantized;
 #[cfg(test)]
 pub(crate) mod reference;
@@ -198,6 +199,8 @@ fn matmul_by(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'_
         .collect();
     // Rows that one thread reads one after the other: what is asked for ahead is then its own.
     let unit = if jobs.iter().all(|job| job.tokens <= few) { UNIT } else { 1 };
+    // Threads take panels in turn: the next of this one lies about as many on as there are threads.
+    let ahead = pool.threads();
     let multiply = |panel: usize| {
         let job = &jobs[jobs.partition_point(|job| job.first_panel <= panel) - 1];
         let row = (panel - job.first_panel) * PANEL_ROWS;
@@ -213,7 +216,7 @@ fn matmul_by(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'_
             with_format!(w.ty, F => if tokens <= few {
                     few::rows_product::<F>(isa, w, input.q, row, tokens, out);
                 } else {
-                    quantized::panel_product::<F>(isa, w, input.q, row, tokens, out);
+                    quantized::panel_product::<F>(isa, w, input.q, row, tokens, out, ahead);
                 },
                 float => float::panel_product(isa, w, input.x, row, tokens, out));
         }

@@ -1,7 +1,9 @@
 //! Products with quantised weights: exact integer sums, floats in a fixed order.
 
 use super::dot::{Dot, Layout};
+use super::lanes::{self, Parts};
 use super::{Activations, BLOCK, Matrix, PANEL_ROWS};
+use crate::memory::Lines;
 use crate::format::decode::{Class, Format, Group};
 use crate::isa::{Isa, Task, dispatch};
 use crate::simd::{LANES, Simd, Tiles};
@@ -11,29 +13,31 @@ use std::cell::RefCell;
 /// Blocks of a panel that are unpacked at once: 1,024 columns, 16 KiB of quants where they are bytes.
 const CHUNK: usize = 32;
 
-/// A panel's unpacked chunk. Rows are the inner index everywhere, 16 of them.
+/// A panel's unpacked chunk. Rows are the inner index everywhere, 16 of them. Everything begins with a line of the cache: a vector of 64 bytes
+/// that lies in two of them is read twice.
 struct Panel {
     /// `[block][…]`, as the [`Dot`] of the instruction set writes a block.
-    q: Vec<u8>,
+    q: Lines<u8>,
     /// `[sub-block][row]`: the integer scale, twice, as the two 16-bit halves of a word.
-    scale: Vec<i32>,
+    scale: Lines<i32>,
     /// `[sub-block][row]`
-    min: Vec<f32>,
+    min: Lines<f32>,
     /// `[group][row]`
-    d: Vec<f32>,
+    d: Lines<f32>,
     /// `[group][row]`
-    dmin: Vec<f32>,
+    dmin: Lines<f32>,
     /// What one group of the rows decodes to.
     groups: Vec<Group>,
 }
 
 thread_local! {
     static PANEL: RefCell<Panel> = const {
-        RefCell::new(Panel { q: Vec::new(), scale: Vec::new(), min: Vec::new(), d: Vec::new(), dmin: Vec::new(), groups: Vec::new() })
+        RefCell::new(Panel { q: Lines::new(), scale: Lines::new(), min: Lines::new(), d: Lines::new(), dmin: Lines::new(), groups: Vec::new() })
     };
 }
 
-/// Multiplies the 16 rows from `row` with every token.
+/// Multiplies the 16 rows from `row` with every token. Meanwhile it asks for what is unpacked next: the panel's next columns, at last the
+/// first ones of the panel that lies `ahead` panels on.
 ///
 /// # Safety
 /// `out` points at the panel's first column in `tokens` rows of `w.rows`, which nothing else writes meanwhile.
@@ -45,23 +49,33 @@ pub(super) unsafe fn panel_product<F: Format>(
     row: usize,
     tokens: usize,
     out: *mut f32,
+    ahead: usize,
 ) {
     let rows = PANEL_ROWS.min(w.rows - row);
     let blocks = w.cols / BLOCK;
+    let group_blocks = F::LEN / BLOCK;
     PANEL.with_borrow_mut(|panel| {
         // The first-level cache holds it, whatever the width.
         let chunk = if F::CLASS == Class::Signed { isa.signed_words() } else { isa.unsigned_words() };
         let chunk = if chunk { CHUNK / 2 } else { CHUNK };
-        panel.q.resize(CHUNK * BLOCK * PANEL_ROWS, 0);
-        panel.scale.resize(2 * CHUNK * PANEL_ROWS, 0);
-        panel.min.resize(2 * CHUNK * PANEL_ROWS, 0.0);
-        panel.d.resize(CHUNK * PANEL_ROWS, 0.0);
-        panel.dmin.resize(CHUNK * PANEL_ROWS, 0.0);
+        panel.q.resize(CHUNK * BLOCK * PANEL_ROWS);
+        panel.scale.resize(2 * CHUNK * PANEL_ROWS);
+        panel.min.resize(2 * CHUNK * PANEL_ROWS);
+        panel.d.resize(CHUNK * PANEL_ROWS);
+        panel.dmin.resize(CHUNK * PANEL_ROWS);
         panel.groups.resize_with(PANEL_ROWS, Group::new);
         for start in (0..blocks).step_by(chunk) {
             let len = chunk.min(blocks - start);
             dispatch(isa, Pack::<F> { w, row, rows, start, len, panel, format: PhantomData });
+            let (next_row, next) =
+                if start + len < blocks { (row, start + len) } else { (row + ahead * PANEL_ROWS, 0) };
+            let mut next_rows = [core::ptr::null(); PANEL_ROWS];
+            for (r, pointer) in (next_row..w.rows).zip(&mut next_rows) {
+                *pointer = w.row(r)[next / group_blocks * F::TYPE.block_bytes()..].as_ptr();
+            }
             let chunk = Chunk {
+                next_rows,
+                next_bytes: chunk.min(blocks - next) / group_blocks * F::TYPE.block_bytes(),
                 panel,
                 layout: Layout::of::<F>(),
                 x,
@@ -102,6 +116,12 @@ impl<F: Format> Task for Pack<'_, F> {
     #[inline(always)]
     #[allow(unsafe_code)]
     unsafe fn run<S: Simd>(self) {
+        let flip = if F::CLASS == Class::Signed { S::Signed::QUADS } else { S::Unsigned::QUADS };
+        if let (true, Some(flip)) = (lanes::knows(F::TYPE), flip) {
+            // SAFETY: the caller gives the instruction set, and the panel's blocks are what `QUADS` says.
+            unsafe { self.by_lanes::<S>(flip) }
+            return;
+        }
         let Self { w, row, rows, start, len, panel, .. } = self;
         let group_blocks = F::LEN / BLOCK;
         let subs = F::LEN / F::SUB;
@@ -152,6 +172,54 @@ impl<F: Format> Task for Pack<'_, F> {
     }
 }
 
+impl<F: Format> Pack<'_, F> {
+    /// Eight rows at once, from the file's own words. Rows that are not there become the first one once more: their results are
+    /// not kept.
+    ///
+    /// # Safety
+    /// The processor has the instruction set of `S`; a panel's block is `[quad][row][4]` bytes.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn by_lanes<S: Simd>(self, flip: u8) {
+        let Self { w, row, rows, start, len, panel, .. } = self;
+        let group_blocks = F::LEN / BLOCK;
+        let subs = F::LEN / F::SUB;
+        let size = F::TYPE.block_bytes();
+        let mut pointers = [w.row(row)[start / group_blocks * size..].as_ptr(); PANEL_ROWS];
+        for (r, pointer) in pointers.iter_mut().enumerate().take(rows) {
+            *pointer = w.row(row + r)[start / group_blocks * size..].as_ptr();
+        }
+        for half in 0..2 {
+            let mut rows = [pointers[0]; LANES];
+            rows.copy_from_slice(&pointers[LANES * half..][..LANES]);
+            for g in 0..len / group_blocks {
+                let at = g * PANEL_ROWS + LANES * half;
+                let sub = g * subs * PANEL_ROWS + LANES * half;
+                let q = g * group_blocks * BLOCK * PANEL_ROWS + 4 * LANES * half;
+                assert!(
+                    at + LANES <= panel.d.len() && sub + (subs - 1) * PANEL_ROWS + LANES <= panel.scale.len()
+                );
+                assert!(q + (group_blocks * BLOCK - 4) * PANEL_ROWS + 4 * LANES <= panel.q.len());
+                // SAFETY: `len / group_blocks` blocks of each row follow; the parts have room, as was just seen (mins and scales
+                // have one length, and so have `d` and `dmin`).
+                unsafe {
+                    let parts = Parts {
+                        q: panel.q.as_mut_ptr().add(q),
+                        scale: panel.scale.as_mut_ptr().add(sub),
+                        min: panel.min.as_mut_ptr().add(sub),
+                        d: panel.d.as_mut_ptr().add(at),
+                        dmin: panel.dmin.as_mut_ptr().add(at),
+                    };
+                    lanes::unpack::<S>(F::TYPE, &rows, flip, parts);
+                    for row in &mut rows {
+                        *row = row.add(size);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Writes the blocks of 16 rows' groups, from block `first` of the panel on.
 ///
 /// # Safety
@@ -182,6 +250,9 @@ struct Chunk<'a> {
     out: *mut f32,
     out_stride: usize,
     rows: usize,
+    /// What is unpacked next: that many bytes of each of these rows, null where there is none.
+    next_rows: [*const u8; PANEL_ROWS],
+    next_bytes: usize,
 }
 
 /// The kernel for quants of which `STEPS` products fit into 16 bits (0: signed bytes, straight to 32 bits), with `SUBS`
@@ -204,7 +275,14 @@ impl<const STEPS: usize, const SUBS: usize> Tiles for Kernel<'_, STEPS, SUBS> {
     #[inline(always)]
     #[allow(unsafe_code)]
     unsafe fn tile<S: Simd, const T: usize>(&self, first: usize) {
-        let Chunk { out, out_stride, rows, .. } = self.0;
+        let Chunk { out, out_stride, rows, tokens, next_rows, next_bytes, .. } = self.0;
+        // Each tile asks for its share of the next rows.
+        for row in &next_rows[first * PANEL_ROWS / tokens..(first + T) * PANEL_ROWS / tokens] {
+            for line in (0..if row.is_null() { 0 } else { next_bytes }).step_by(64) {
+                // SAFETY: the caller gives the instruction set; a hint reads nothing.
+                unsafe { S::prefetch(row.wrapping_add(line)) }
+            }
+        }
         // SAFETY: as the caller gives it; a partial row goes through a copy.
         unsafe {
             let out = out.add(first * out_stride);
@@ -250,26 +328,25 @@ impl<const STEPS: usize, const SUBS: usize> Kernel<'_, STEPS, SUBS> {
     ) {
         let Chunk { panel, layout, x, start, len, .. } = self.0;
         let blocks = x.cols() / BLOCK;
-        let first = first * blocks + start;
         // SAFETY: the panel holds `len` blocks and their scales, the activations `blocks` of every token; `out` has 16
         // columns in each of `T` rows.
         unsafe {
-            let q = D::activations(x).add(first * BLOCK);
-            let x_scale = x.scale.as_ptr().add(first);
-            let x_sums = x.sums.as_ptr().add(first);
-            let x_min = x.min.as_ptr().add(first);
+            let q = D::activations(x).add((first * blocks + start) * BLOCK);
+            // `[block][token]`, from the chunk's first block and the tile's first token on.
+            let tokens = x.tokens();
+            let x_scale = x.scale.as_ptr().add(start * tokens + first);
+            let x_sums = x.sums.as_ptr().add(start * tokens + first);
+            let x_min = x.min.as_ptr().add(start * tokens + first);
 
-            let mut acc = [[S::f_splat(0.0); T]; 2];
+            let mut acc = [S::f16_splat(0.0); T];
             if start > 0 {
-                for (r, acc) in acc.iter_mut().enumerate() {
-                    for (t, acc) in acc.iter_mut().enumerate() {
-                        *acc = S::f_load(out.add(t * out_stride + LANES * r));
-                    }
+                for (t, acc) in acc.iter_mut().enumerate() {
+                    *acc = S::f16_load(out.add(t * out_stride));
                 }
             }
             for g in 0..len / layout.group_blocks {
                 let group = g * layout.group_blocks..(g + 1) * layout.group_blocks;
-                let mut s = [[S::f_splat(0.0); T]; 2];
+                let mut s = [S::f16_splat(0.0); T];
                 for b in group.clone() {
                     let w = panel.q.as_ptr().add(b * BLOCK * PANEL_ROWS * D::WIDTH);
                     let scale = panel.scale.as_ptr().add(b * SUBS * PANEL_ROWS);
@@ -277,55 +354,43 @@ impl<const STEPS: usize, const SUBS: usize> Kernel<'_, STEPS, SUBS> {
                     let mut sums = [0; T];
                     for t in 0..T {
                         a[t] = q.add((t * blocks + b) * BLOCK);
-                        sums[t] = *x_sums.add(t * blocks + b);
+                        sums[t] = *x_sums.add(b * tokens + t);
                     }
                     let int = D::block::<STEPS, SUBS, T>(w, scale, a, sums, layout);
                     for t in 0..T {
-                        let x = S::f_splat(*x_scale.add(t * blocks + b));
-                        for r in 0..2 {
-                            s[r][t] = S::f_add(s[r][t], S::f_mul(int[r][t], x));
-                        }
+                        let x = S::f16_splat(*x_scale.add(b * tokens + t));
+                        s[t] = S::f16_add(s[t], S::f16_mul(int[t], x));
                     }
                 }
-                for r in 0..2 {
-                    let d = S::f_load(panel.d.as_ptr().add(g * PANEL_ROWS + LANES * r));
-                    for t in 0..T {
-                        acc[r][t] = S::f_add(acc[r][t], S::f_mul(d, s[r][t]));
-                    }
+                let d = S::f16_load(panel.d.as_ptr().add(g * PANEL_ROWS));
+                for t in 0..T {
+                    acc[t] = S::f16_add(acc[t], S::f16_mul(d, s[t]));
                 }
                 if !layout.min {
                     continue;
                 }
-                let mut m = [[S::f_splat(0.0); T]; 2];
+                let mut m = [S::f16_splat(0.0); T];
                 for b in group {
                     for sub in 0..SUBS {
-                        let min = panel.min.as_ptr().add((b * SUBS + sub) * PANEL_ROWS);
-                        let min = [S::f_load(min), S::f_load(min.add(LANES))];
+                        let min = S::f16_load(panel.min.as_ptr().add((b * SUBS + sub) * PANEL_ROWS));
                         for t in 0..T {
-                            let at = t * blocks + b;
+                            let at = b * tokens + t;
                             let x = if SUBS == 1 {
                                 *x_min.add(at)
                             } else {
                                 half_sum(*x_sums.add(at), sub) as f32 * *x_scale.add(at)
                             };
-                            let x = S::f_splat(x);
-                            for r in 0..2 {
-                                m[r][t] = S::f_add(m[r][t], S::f_mul(min[r], x));
-                            }
+                            m[t] = S::f16_add(m[t], S::f16_mul(min, S::f16_splat(x)));
                         }
                     }
                 }
-                for r in 0..2 {
-                    let dmin = S::f_load(panel.dmin.as_ptr().add(g * PANEL_ROWS + LANES * r));
-                    for t in 0..T {
-                        acc[r][t] = S::f_sub(acc[r][t], S::f_mul(dmin, m[r][t]));
-                    }
+                let dmin = S::f16_load(panel.dmin.as_ptr().add(g * PANEL_ROWS));
+                for t in 0..T {
+                    acc[t] = S::f16_sub(acc[t], S::f16_mul(dmin, m[t]));
                 }
             }
-            for (r, acc) in acc.into_iter().enumerate() {
-                for (t, acc) in acc.into_iter().enumerate() {
-                    S::f_store(out.add(t * out_stride + LANES * r), acc);
-                }
+            for (t, acc) in acc.into_iter().enumerate() {
+                S::f16_store(out.add(t * out_stride), acc);
             }
         }
     }

@@ -29,8 +29,8 @@ fn float(w: &Matrix, row: usize, x: &[f32]) -> f32 {
 fn quantized<F: Format>(row: &[u8], x: &Activations, token: usize) -> f32 {
     let blocks = x.cols() / BLOCK;
     let q = &x.q[token * x.cols()..][..x.cols()];
-    let scale = &x.scale[token * blocks..][..blocks];
-    let sums = &x.sums[token * blocks..][..blocks];
+    let scale: Vec<f32> = (0..blocks).map(|b| x.scale[b * x.tokens() + token]).collect();
+    let sums: Vec<i32> = (0..blocks).map(|b| x.sums[b * x.tokens() + token]).collect();
     let mut group = Group::new();
     let mut y = 0.0f32;
     for (g, bytes) in row.chunks_exact(F::TYPE.block_bytes()).enumerate() {

@@ -77,6 +77,23 @@ pub(crate) unsafe fn store_by_quads<S: Simd>(rows: [S::I; LANES], half: usize, b
     }
 }
 
+/// The two halves of a panel's rows as one.
+///
+/// # Safety
+/// The processor has the instruction set of `S`.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(crate) unsafe fn panels<S: Simd, const T: usize>(halves: [[S::I; T]; 2]) -> [S::I16; T] {
+    // SAFETY: as the caller gives it. A loop and no `map`: closures of library functions are not compiled for the set.
+    unsafe {
+        let mut out = [S::i16_from(halves[0][0], halves[1][0]); T];
+        for t in 1..T {
+            out[t] = S::i16_from(halves[0][t], halves[1][t]);
+        }
+        out
+    }
+}
+
 /// Eight lanes of f32 and of i32.
 ///
 /// # Safety
@@ -89,6 +106,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type F: Copy;
     /// i32 × 8; also 32 bytes, four a lane.
     type I: Copy;
+    /// f32 × 16: the rows of a panel. Two vectors, or one where the hardware has them so wide.
+    type F16: Copy;
+    /// i32 × 16.
+    type I16: Copy;
     /// How blocks of unsigned quants (at most 63) are multiplied.
     type Unsigned: Dot<Self>;
     /// How blocks of signed bytes are multiplied.
@@ -161,7 +182,95 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn i_transpose(rows: [Self::I; LANES]) -> [Self::I; LANES];
     /// The low byte of each lane, in order (lanes hold -128..=127).
     unsafe fn i_store_low_bytes(p: *mut i8, v: Self::I);
+    /// The bits that one of them has.
+    unsafe fn i_xor(a: Self::I, b: Self::I) -> Self::I;
+
+    unsafe fn f16_load(p: *const f32) -> Self::F16;
+    unsafe fn f16_store(p: *mut f32, v: Self::F16);
+    unsafe fn f16_splat(v: f32) -> Self::F16;
+    unsafe fn f16_add(a: Self::F16, b: Self::F16) -> Self::F16;
+    unsafe fn f16_sub(a: Self::F16, b: Self::F16) -> Self::F16;
+    unsafe fn f16_mul(a: Self::F16, b: Self::F16) -> Self::F16;
+    unsafe fn f16_from_i(a: Self::I16) -> Self::F16;
+    /// In every lane, the dot product of the two signed 16-bit halves of `a` and of `b`.
+    unsafe fn i16_dot16(a: i32, b: i32) -> Self::I16;
+    /// 16 lanes of memory, each shifted right by 16 bits; the sign follows.
+    unsafe fn i16_load_high(p: *const i32) -> Self::I16;
+    /// Rows 0 to 7 and 8 to 15.
+    unsafe fn i16_from(low: Self::I, high: Self::I) -> Self::I16;
+    unsafe fn f16_from(low: Self::F, high: Self::F) -> Self::F16;
+    unsafe fn f16_halves(a: Self::F16) -> [Self::F; 2];
+    /// As [`i_from_f`](Self::i_from_f).
+    unsafe fn i16_from_f(a: Self::F16) -> Self::I16;
 }
+
+/// [`Simd`]'s vectors of 16 lanes as two of eight.
+macro_rules! panel_pairs {
+    () => {
+        type F16 = [Self::F; 2];
+        type I16 = [Self::I; 2];
+
+        // SAFETY of every block below: two vectors are what the caller gives for one of 16 lanes.
+        #[inline(always)]
+        unsafe fn f16_load(p: *const f32) -> Self::F16 {
+            unsafe { [Self::f_load(p), Self::f_load(p.add(LANES))] }
+        }
+        #[inline(always)]
+        unsafe fn f16_store(p: *mut f32, v: Self::F16) {
+            unsafe {
+                Self::f_store(p, v[0]);
+                Self::f_store(p.add(LANES), v[1]);
+            }
+        }
+        #[inline(always)]
+        unsafe fn f16_splat(v: f32) -> Self::F16 {
+            unsafe { [Self::f_splat(v); 2] }
+        }
+        #[inline(always)]
+        unsafe fn f16_add(a: Self::F16, b: Self::F16) -> Self::F16 {
+            unsafe { [Self::f_add(a[0], b[0]), Self::f_add(a[1], b[1])] }
+        }
+        #[inline(always)]
+        unsafe fn f16_sub(a: Self::F16, b: Self::F16) -> Self::F16 {
+            unsafe { [Self::f_sub(a[0], b[0]), Self::f_sub(a[1], b[1])] }
+        }
+        #[inline(always)]
+        unsafe fn f16_mul(a: Self::F16, b: Self::F16) -> Self::F16 {
+            unsafe { [Self::f_mul(a[0], b[0]), Self::f_mul(a[1], b[1])] }
+        }
+        #[inline(always)]
+        unsafe fn f16_from_i(a: Self::I16) -> Self::F16 {
+            unsafe { [Self::f_from_i(a[0]), Self::f_from_i(a[1])] }
+        }
+        #[inline(always)]
+        unsafe fn i16_dot16(a: i32, b: i32) -> Self::I16 {
+            unsafe { [Self::i_dot16(Self::i_splat(a), Self::i_splat(b)); 2] }
+        }
+        #[inline(always)]
+        unsafe fn i16_load_high(p: *const i32) -> Self::I16 {
+            unsafe {
+                [Self::i_sar(Self::i_load(p.cast()), 16), Self::i_sar(Self::i_load(p.add(LANES).cast()), 16)]
+            }
+        }
+        #[inline(always)]
+        unsafe fn i16_from(low: Self::I, high: Self::I) -> Self::I16 {
+            [low, high]
+        }
+        #[inline(always)]
+        unsafe fn f16_from(low: Self::F, high: Self::F) -> Self::F16 {
+            [low, high]
+        }
+        #[inline(always)]
+        unsafe fn f16_halves(a: Self::F16) -> [Self::F; 2] {
+            a
+        }
+        #[inline(always)]
+        unsafe fn i16_from_f(a: Self::F16) -> Self::I16 {
+            unsafe { [Self::i_from_f(a[0]), Self::i_from_f(a[1])] }
+        }
+    };
+}
+pub(crate) use panel_pairs;
 
 /// Products of unsigned quants that are summed in 16 bits for a while before they are widened.
 ///
@@ -212,25 +321,26 @@ pub(crate) trait ByteDot: Simd {
     /// Where the instruction takes unsigned weights: log2 of what is added to signed ones in the panel (128, whose sum
     /// with the activations is then subtracted).
     const BIAS_SHIFT: Option<u32> = None;
+    /// Whether [`store_block`](Self::store_block) is [`store_by_quads`].
+    const BY_QUADS: bool = true;
 
     /// Stores 32 columns of eight rows, a row a vector, into a panel's block; `half` says which eight of its 16 rows.
-    ///
     #[inline(always)]
     unsafe fn store_block(rows: [Self::I; LANES], half: usize, block: *mut u8) {
         // SAFETY: as the caller gives it.
         unsafe { store_by_quads::<Self>(rows, half, block) }
     }
 
-    /// `init[t]` plus the dot products of 16 rows and `T` tokens over `quads` (4 or 8) steps of four columns.
+    /// `init` plus the dot products of 16 rows and `T` tokens over `quads` (4 or 8) steps of four columns.
     ///
     /// `w` is part of a block as [`store_block`](Self::store_block) wrote it, each of `a` as many activations
     /// (never -128).
     unsafe fn sums<const T: usize>(
         w: *const u8,
         a: [*const i8; T],
-        init: [i32; T],
+        init: [Self::I16; T],
         quads: usize,
-    ) -> [[Self::I; T]; 2];
+    ) -> [Self::I16; T];
 }
 
 /// [`ByteDot::sums`] by an operation `$dot(acc, w, a)` on lanes of four bytes.
@@ -240,24 +350,19 @@ macro_rules! sums_by_quads {
         unsafe fn sums<const T: usize>(
             w: *const u8,
             a: [*const i8; T],
-            init: [i32; T],
+            init: [Self::I16; T],
             quads: usize,
-        ) -> [[Self::I; T]; 2] {
+        ) -> [Self::I16; T] {
             // SAFETY: as the caller gives it.
             unsafe {
-                let mut int = [[Self::i_splat(0); T]; 2];
-                for int in &mut int {
-                    for t in 0..T {
-                        int[t] = Self::i_splat(init[t]);
-                    }
-                }
+                let mut int = init;
                 for i in 0..quads {
                     let at = w.add(64 * i);
                     let w = [Self::i_load(at), Self::i_load(at.add(32))];
                     for t in 0..T {
                         let a = Self::i_splat(a[t].add(4 * i).cast::<i32>().read_unaligned());
                         for r in 0..2 {
-                            int[r][t] = $dot(int[r][t], w[r], a);
+                            int[t][r] = $dot(int[t][r], w[r], a);
                         }
                     }
                 }

@@ -45,6 +45,7 @@ fn transpose(r: [int32x4_t; 4]) -> [int32x4_t; 4] {
 /// What the three share: everything but the products of quants.
 macro_rules! neon_operations {
     () => {
+        super::panel_pairs!();
         type F = F;
         type I = I;
 
@@ -235,6 +236,10 @@ macro_rules! neon_operations {
             ]
         }
         #[inline(always)]
+        unsafe fn i_xor(a: Self::I, b: Self::I) -> Self::I {
+            unsafe { [veorq_s32(a[0], b[0]), veorq_s32(a[1], b[1])] }
+        }
+        #[inline(always)]
         unsafe fn i_store_low_bytes(p: *mut i8, v: Self::I) {
             unsafe { vst1_s8(p, vmovn_s16(vcombine_s16(vmovn_s32(v[0]), vmovn_s32(v[1])))) }
         }
@@ -357,9 +362,9 @@ impl ByteDot for Neon {
     unsafe fn sums<const T: usize>(
         w: *const u8,
         a: [*const i8; T],
-        init: [i32; T],
+        init: [Self::I16; T],
         quads: usize,
-    ) -> [[Self::I; T]; 2] {
+    ) -> [Self::I16; T] {
         unsafe {
             // `[half of the rows][token][two sums of a row beside one another]`
             let mut int = [[[vdupq_n_s32(0); 4]; T]; 2];
@@ -389,10 +394,10 @@ impl ByteDot for Neon {
                 for t in 0..T {
                     let sums = int[r][t];
                     let sums = [vpaddq_s32(sums[0], sums[1]), vpaddq_s32(sums[2], sums[3])];
-                    out[r][t] = Self::i_add(sums, Self::i_splat(init[t]));
+                    out[r][t] = Self::i_add(sums, init[t][r]);
                 }
             }
-            out
+            crate::simd::panels::<Self, T>(out)
         }
     }
 }
@@ -433,9 +438,9 @@ impl ByteDot for Dotprod {
     unsafe fn sums<const T: usize>(
         w: *const u8,
         a: [*const i8; T],
-        init: [i32; T],
+        init: [Self::I16; T],
         quads: usize,
-    ) -> [[Self::I; T]; 2] {
+    ) -> [Self::I16; T] {
         /// One quad of 16 rows and the tokens' activations of four quads.
         ///
         /// # Safety
@@ -459,9 +464,9 @@ impl ByteDot for Dotprod {
         }
         unsafe {
             let mut int = [[Self::i_splat(0); T]; 2];
-            for int in &mut int {
+            for r in 0..2 {
                 for t in 0..T {
-                    int[t] = Self::i_splat(init[t]);
+                    int[r][t] = init[t][r];
                 }
             }
             for i in (0..quads).step_by(4) {
@@ -475,7 +480,7 @@ impl ByteDot for Dotprod {
                 quad::<2, T>(&mut int, w, four);
                 quad::<3, T>(&mut int, w, four);
             }
-            int
+            crate::simd::panels::<Self, T>(int)
         }
     }
 }
@@ -497,6 +502,8 @@ unsafe fn smmla(mut acc: int32x4_t, w: int8x16_t, a: int8x16_t) -> int32x4_t {
 
 #[allow(unsafe_code, unused_unsafe, clippy::undocumented_unsafe_blocks)]
 impl ByteDot for I8mm {
+    const BY_QUADS: bool = false;
+
     /// Rows go in pairs: `[eight columns][pair of rows][row][8]`.
     #[inline(always)]
     unsafe fn store_block(rows: [Self::I; LANES], half: usize, block: *mut u8) {
@@ -517,17 +524,18 @@ impl ByteDot for I8mm {
     unsafe fn sums<const T: usize>(
         w: *const u8,
         a: [*const i8; T],
-        init: [i32; T],
+        init: [Self::I16; T],
         quads: usize,
-    ) -> [[Self::I; T]; 2] {
+    ) -> [Self::I16; T] {
         unsafe {
             // `[pair of tokens][pair of rows]`; of an odd number of tokens the last goes twice.
             const { assert!(T <= 4) };
             let second = |pair: usize| (2 * pair + 1).min(T - 1);
             let mut int = [[vdupq_n_s32(0); LANES]; 2];
             for (pair, int) in int.iter_mut().enumerate().take(T.div_ceil(2)) {
-                let both = vset_lane_s32::<1>(init[second(pair)], vdup_n_s32(init[2 * pair]));
-                *int = [vcombine_s32(both, both); LANES];
+                // What a token's sum begins with is the same in every lane.
+                let both = vzip1q_s32(init[2 * pair][0][0], init[second(pair)][0][0]);
+                *int = [both; LANES];
             }
             for octet in 0..quads / 2 {
                 let mut tokens = [vdupq_n_s8(0); 2];
@@ -553,7 +561,7 @@ impl ByteDot for I8mm {
                     };
                 }
             }
-            out
+            crate::simd::panels::<Self, T>(out)
         }
     }
 }

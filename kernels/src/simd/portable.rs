@@ -36,6 +36,7 @@ impl Simd for Portable {
     type I = [i32; LANES];
     type Unsigned = Shorts;
     type Signed = Exact;
+    super::panel_pairs!();
 
     /// One token at a time: larger tiles only make larger code here.
     #[inline(always)]
@@ -195,6 +196,10 @@ impl Simd for Portable {
             }
         }
         out
+    }
+    #[inline(always)]
+    unsafe fn i_xor(a: Self::I, b: Self::I) -> Self::I {
+        zip(a, b, |a, b| a ^ b)
     }
     #[inline(always)]
     unsafe fn i_store_low_bytes(p: *mut i8, v: Self::I) {

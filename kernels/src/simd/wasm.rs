@@ -50,6 +50,7 @@ fn transpose(r: [v128; 4]) -> [v128; 4] {
 /// What both share: everything but the products of quants.
 macro_rules! simd128_operations {
     () => {
+        super::panel_pairs!();
         type F = V;
         type I = V;
 
@@ -231,6 +232,10 @@ macro_rules! simd128_operations {
                 [c[2], d[2]],
                 [c[3], d[3]],
             ]
+        }
+        #[inline(always)]
+        unsafe fn i_xor(a: Self::I, b: Self::I) -> Self::I {
+            [v128_xor(a[0], b[0]), v128_xor(a[1], b[1])]
         }
         #[inline(always)]
         unsafe fn i_store_low_bytes(p: *mut i8, v: Self::I) {

@@ -175,6 +175,10 @@ macro_rules! avx2_operations {
             }
         }
         #[inline(always)]
+        unsafe fn i_xor(a: Self::I, b: Self::I) -> Self::I {
+            unsafe { _mm256_xor_si256(a, b) }
+        }
+        #[inline(always)]
         unsafe fn i_store_low_bytes(p: *mut i8, v: Self::I) {
             unsafe {
                 let words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
@@ -191,6 +195,7 @@ impl Simd for Avx2 {
     type Unsigned = Shorts;
     type Signed = Exact;
     avx2_operations!();
+    super::panel_pairs!();
 
     #[inline(always)]
     unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
@@ -207,6 +212,7 @@ impl Simd for AvxVnni {
     type Unsigned = Exact;
     type Signed = Exact;
     avx2_operations!();
+    super::panel_pairs!();
 
     #[inline(always)]
     unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
@@ -223,6 +229,62 @@ impl Simd for Avx512Vnni {
     type Unsigned = Exact;
     type Signed = Exact;
     avx2_operations!();
+
+    type F16 = __m512;
+    type I16 = __m512i;
+
+    #[inline(always)]
+    unsafe fn f16_load(p: *const f32) -> Self::F16 {
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn f16_store(p: *mut f32, v: Self::F16) {
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn f16_splat(v: f32) -> Self::F16 {
+        unsafe { _mm512_set1_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn f16_add(a: Self::F16, b: Self::F16) -> Self::F16 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn f16_sub(a: Self::F16, b: Self::F16) -> Self::F16 {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn f16_mul(a: Self::F16, b: Self::F16) -> Self::F16 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn f16_from_i(a: Self::I16) -> Self::F16 {
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn i16_dot16(a: i32, b: i32) -> Self::I16 {
+        unsafe { _mm512_madd_epi16(_mm512_set1_epi32(a), _mm512_set1_epi32(b)) }
+    }
+    #[inline(always)]
+    unsafe fn i16_load_high(p: *const i32) -> Self::I16 {
+        unsafe { _mm512_srai_epi32::<16>(_mm512_loadu_si512(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn i16_from(low: Self::I, high: Self::I) -> Self::I16 {
+        unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high) }
+    }
+    #[inline(always)]
+    unsafe fn f16_from(low: Self::F, high: Self::F) -> Self::F16 {
+        unsafe { _mm512_insertf32x8::<1>(_mm512_castps256_ps512(low), high) }
+    }
+    #[inline(always)]
+    unsafe fn f16_halves(a: Self::F16) -> [Self::F; 2] {
+        unsafe { [_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a)] }
+    }
+    #[inline(always)]
+    unsafe fn i16_from_f(a: Self::F16) -> Self::I16 {
+        unsafe { _mm512_cvtps_epi32(a) }
+    }
 
     #[inline(always)]
     unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
@@ -298,14 +360,11 @@ impl ByteDot for Avx512Vnni {
     unsafe fn sums<const T: usize>(
         w: *const u8,
         a: [*const i8; T],
-        init: [i32; T],
+        init: [Self::I16; T],
         quads: usize,
-    ) -> [[Self::I; T]; 2] {
+    ) -> [Self::I16; T] {
         unsafe {
-            let mut int = [_mm512_setzero_si512(); T];
-            for t in 0..T {
-                int[t] = _mm512_set1_epi32(init[t]);
-            }
+            let mut int = init;
             for i in 0..quads {
                 let w = _mm512_loadu_si512(w.add(64 * i).cast());
                 for t in 0..T {
@@ -313,12 +372,7 @@ impl ByteDot for Avx512Vnni {
                     int[t] = _mm512_dpbusd_epi32(int[t], w, a);
                 }
             }
-            let mut out = [[_mm256_setzero_si256(); T]; 2];
-            for t in 0..T {
-                out[0][t] = _mm512_castsi512_si256(int[t]);
-                out[1][t] = _mm512_extracti64x4_epi64::<1>(int[t]);
-            }
-            out
+            int
         }
     }
 }
