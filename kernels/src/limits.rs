@@ -358,7 +358,7 @@ mod aarch64 {
         for _ in 0..rounds {
             let (w, a) = (black_box(&w), black_box(&a));
             // SAFETY: the caller gives the instruction set; both arrays hold as many quads.
-            black_box(unsafe { S::sums::<T>(w.as_ptr(), [a.as_ptr(); T], [S::i16_dot16(0, 0); T], QUADS) });
+            black_box(unsafe { S::sums::<T>(w.as_ptr(), [a.as_ptr(); T], [S::sum_of_none(); T], QUADS) });
         }
         rounds as u64 * (QUADS * 4 * 16 * T) as u64
     }

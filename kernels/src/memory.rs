@@ -1,6 +1,6 @@
 //! Where a weight's bytes live: a mapped file or owned memory, shared and sliced without copies.
 
-use std::ops::{Deref, Range};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 /// A cheap, shared, read-only view of bytes: a part of a mapped file or of owned memory.
@@ -120,7 +120,7 @@ pub(crate) struct Lines<T> {
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line([u8; 64]);
+struct Line(#[expect(dead_code, reason = "read as numbers, never as a field")] [u8; 64]);
 
 /// A number of which every pattern of bits is one, zeros too.
 pub(crate) trait Number: Copy {}
@@ -139,7 +139,7 @@ impl<T: Number> Lines<T> {
     }
 }
 
-impl<T: Number> core::ops::Deref for Lines<T> {
+impl<T: Number> Deref for Lines<T> {
     type Target = [T];
 
     #[allow(unsafe_code)]
@@ -150,7 +150,7 @@ impl<T: Number> core::ops::Deref for Lines<T> {
     }
 }
 
-impl<T: Number> core::ops::DerefMut for Lines<T> {
+impl<T: Number> DerefMut for Lines<T> {
     #[allow(unsafe_code)]
     fn deref_mut(&mut self) -> &mut [T] {
         let len = self.lines.len() * size_of::<Line>() / size_of::<T>();

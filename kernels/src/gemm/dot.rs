@@ -165,7 +165,7 @@ impl<S: ByteDot> Dot<S> for Exact {
         unsafe {
             let mut out = [S::f16_splat(0.0); T];
             for sub in 0..SUBS {
-                let mut init = [S::i16_dot16(0, 0); T];
+                let mut init = [S::sum_of_none(); T];
                 if let Some(shift) = shift {
                     // Minus the offset for each half of the block that this sub-block covers, as two words.
                     let offset = -(1i32 << shift);
@@ -178,7 +178,7 @@ impl<S: ByteDot> Dot<S> for Exact {
                         high
                     };
                     for t in 0..T {
-                        init[t] = S::i16_dot16(sums[t], offsets);
+                        init[t] = S::sum_of(sums[t], offsets);
                     }
                 }
                 let mut at = a;
@@ -186,12 +186,17 @@ impl<S: ByteDot> Dot<S> for Exact {
                     *at = at.add(BLOCK / SUBS * sub);
                 }
                 let w = w.add(BLOCK / SUBS * PANEL_ROWS * sub);
-                let mut sums = floats::<S, T>(S::sums::<T>(w, at, init, QUADS / SUBS));
+                let int = S::sums::<T>(w, at, init, QUADS / SUBS);
+                let mut sums = [S::f16_splat(0.0); T];
                 if layout.group_blocks > 1 {
-                    // |int| · |scale| < 2^24: the products of the floats are exact, and so is their sum.
+                    // |int| · |scale| < 2^24: the products are exact, and so is their sum.
                     let scale = S::f16_from_i(S::i16_load_high(scale.add(sub * PANEL_ROWS)));
-                    for sum in &mut sums {
-                        *sum = S::f16_mul(*sum, scale);
+                    for t in 0..T {
+                        sums[t] = S::f16_from_scaled_sum(int[t], scale);
+                    }
+                } else {
+                    for t in 0..T {
+                        sums[t] = S::f16_from_sum(int[t]);
                     }
                 }
                 for t in 0..T {

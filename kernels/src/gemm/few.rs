@@ -205,7 +205,8 @@ impl<const SIGNED: bool, const BLOCK_SUBS: usize> Kernel<'_, SIGNED, BLOCK_SUBS>
                         let x = if BLOCK_SUBS == 1 {
                             *x.min.as_ptr().add(at_token(first + b))
                         } else {
-                            half_sum(*x.sums.as_ptr().add(at_token(first + b)), sub) as f32 * *x.scale.as_ptr().add(at_token(first + b))
+                            half_sum(*x.sums.as_ptr().add(at_token(first + b)), sub) as f32
+                                * *x.scale.as_ptr().add(at_token(first + b))
                         };
                         let min = S::f_load(mins[b * BLOCK_SUBS + sub].as_ptr());
                         m = S::f_add(m, S::f_mul(min, S::f_splat(x)));

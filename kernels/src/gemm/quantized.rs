@@ -3,9 +3,9 @@
 use super::dot::{Dot, Layout};
 use super::lanes::{self, Parts};
 use super::{Activations, BLOCK, Matrix, PANEL_ROWS};
-use crate::memory::Lines;
 use crate::format::decode::{Class, Format, Group};
 use crate::isa::{Isa, Task, dispatch};
+use crate::memory::Lines;
 use crate::simd::{LANES, Simd, Tiles};
 use core::marker::PhantomData;
 use std::cell::RefCell;
@@ -282,6 +282,12 @@ impl<const STEPS: usize, const SUBS: usize> Tiles for Kernel<'_, STEPS, SUBS> {
                 // SAFETY: the caller gives the instruction set; a hint reads nothing.
                 unsafe { S::prefetch(row.wrapping_add(line)) }
             }
+        }
+        // And for the lines that the next tile writes: to fetch them takes about as long as a tile.
+        for token in first + T..(first + 2 * T).min(tokens) {
+            let line = out.wrapping_add(token * out_stride).cast::<u8>();
+            // SAFETY: as above.
+            unsafe { S::prefetch(line) }
         }
         // SAFETY: as the caller gives it; a partial row goes through a copy.
         unsafe {

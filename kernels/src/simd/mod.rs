@@ -5,7 +5,7 @@
 //! lanes of a float reduction, so that its result has the same bits on every instruction set.
 //!
 //! Only IEEE-754 basic operations appear (add, sub, mul, div, sqrt, conversions, comparisons): never a fused
-//! multiply-add, never an approximate reciprocal.
+//! multiply-add (but where nothing is rounded), never an approximate reciprocal.
 //!
 //! How blocks of small integers are multiplied is where instruction sets differ most. Three ways are written once, in
 //! [`crate::gemm::dot`]; an instruction set names the one it takes ([`Simd::Unsigned`], [`Simd::Signed`]) and binds the
@@ -192,8 +192,15 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn f16_sub(a: Self::F16, b: Self::F16) -> Self::F16;
     unsafe fn f16_mul(a: Self::F16, b: Self::F16) -> Self::F16;
     unsafe fn f16_from_i(a: Self::I16) -> Self::F16;
-    /// In every lane, the dot product of the two signed 16-bit halves of `a` and of `b`.
-    unsafe fn i16_dot16(a: i32, b: i32) -> Self::I16;
+    /// What [`ByteDot::sums`] begins with: in every lane, the dot product of the two signed 16-bit halves of `a` and of `b`, in
+    /// the form that [`f16_from_sum`](Self::f16_from_sum) takes.
+    unsafe fn sum_of(a: i32, b: i32) -> Self::I16;
+    /// The same of nothing.
+    unsafe fn sum_of_none() -> Self::I16;
+    /// A sum of magnitude below 2^22 as floats.
+    unsafe fn f16_from_sum(sum: Self::I16) -> Self::F16;
+    /// A sum times whole numbers of at most 128, the products of magnitude below 2^24: exact.
+    unsafe fn f16_from_scaled_sum(sum: Self::I16, scale: Self::F16) -> Self::F16;
     /// 16 lanes of memory, each shifted right by 16 bits; the sign follows.
     unsafe fn i16_load_high(p: *const i32) -> Self::I16;
     /// Rows 0 to 7 and 8 to 15.
@@ -243,8 +250,20 @@ macro_rules! panel_pairs {
             unsafe { [Self::f_from_i(a[0]), Self::f_from_i(a[1])] }
         }
         #[inline(always)]
-        unsafe fn i16_dot16(a: i32, b: i32) -> Self::I16 {
+        unsafe fn sum_of(a: i32, b: i32) -> Self::I16 {
             unsafe { [Self::i_dot16(Self::i_splat(a), Self::i_splat(b)); 2] }
+        }
+        #[inline(always)]
+        unsafe fn sum_of_none() -> Self::I16 {
+            unsafe { [Self::i_splat(0); 2] }
+        }
+        #[inline(always)]
+        unsafe fn f16_from_sum(sum: Self::I16) -> Self::F16 {
+            unsafe { Self::f16_from_i(sum) }
+        }
+        #[inline(always)]
+        unsafe fn f16_from_scaled_sum(sum: Self::I16, scale: Self::F16) -> Self::F16 {
+            unsafe { Self::f16_mul(Self::f16_from_i(sum), scale) }
         }
         #[inline(always)]
         unsafe fn i16_load_high(p: *const i32) -> Self::I16 {

@@ -8,6 +8,10 @@ use core::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
 
+/// What AVX-512 counts sums from.
+#[cfg_attr(target_os = "android", expect(dead_code, reason = "not built there"))]
+const SUM_FROM: f32 = 12_582_912.0;
+
 /// AVX2 with AVX-VNNI: `vpdpbusd` sums four products in 32 bits.
 #[derive(Clone, Copy)]
 #[cfg_attr(target_os = "android", expect(dead_code, reason = "not built there"))]
@@ -261,9 +265,28 @@ impl Simd for Avx512Vnni {
     unsafe fn f16_from_i(a: Self::I16) -> Self::F16 {
         unsafe { _mm512_cvtepi32_ps(a) }
     }
+    /// Sums are counted from the bits of 1.5 · 2^23: as long as they stay below 2^22 those are the float of 1.5 · 2^23 plus the sum, and what
+    /// makes a float of them multiplies at once.
     #[inline(always)]
-    unsafe fn i16_dot16(a: i32, b: i32) -> Self::I16 {
-        unsafe { _mm512_madd_epi16(_mm512_set1_epi32(a), _mm512_set1_epi32(b)) }
+    unsafe fn sum_of(a: i32, b: i32) -> Self::I16 {
+        unsafe { _mm512_dpwssd_epi32(Self::sum_of_none(), _mm512_set1_epi32(a), _mm512_set1_epi32(b)) }
+    }
+    #[inline(always)]
+    unsafe fn sum_of_none() -> Self::I16 {
+        unsafe { _mm512_castps_si512(_mm512_set1_ps(SUM_FROM)) }
+    }
+    #[inline(always)]
+    unsafe fn f16_from_sum(sum: Self::I16) -> Self::F16 {
+        unsafe { _mm512_sub_ps(_mm512_castsi512_ps(sum), _mm512_set1_ps(SUM_FROM)) }
+    }
+    /// Nothing is rounded, so that the bits are those of a conversion and a product: 1.5 · 2^23 times a whole number of at most 128 is exact, and
+    /// the sum times it is.
+    #[inline(always)]
+    unsafe fn f16_from_scaled_sum(sum: Self::I16, scale: Self::F16) -> Self::F16 {
+        unsafe {
+            let from = _mm512_mul_ps(_mm512_set1_ps(SUM_FROM), scale);
+            _mm512_fmsub_ps(_mm512_castsi512_ps(sum), scale, from)
+        }
     }
     #[inline(always)]
     unsafe fn i16_load_high(p: *const i32) -> Self::I16 {
