@@ -32,6 +32,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         let whole = start.elapsed().as_secs_f64() * 1e3;
+        // Every layer but the last has the same five steps; of a long prompt the first chunk's are shown.
+        let names = ["project", "attend", "output", "widen", "narrow"];
+        let stages = names.iter().enumerate().map(|(i, name)| {
+            let mut times: Vec<f64> =
+                steps.iter().skip(i).step_by(names.len()).take(backbone.shape().layers - 1).copied().collect();
+            times.sort_by(f64::total_cmp);
+            format!("{name} {:.2}", times[times.len() / 2])
+        });
+        println!("a layer's steps, ms: {}", stages.collect::<Vec<_>>().join(", "));
         steps.sort_by(f64::total_cmp);
         let at = |share: usize| steps[(steps.len() - 1) * share / 100];
         let (median, late, longest) = (at(50), at(99), at(100));

@@ -114,6 +114,11 @@ impl Isa {
         matches!(self, Self::Simd128)
     }
 
+    /// Whether one token's products are made a lane a row: where a product of four bytes in a lane is one or three instructions.
+    pub(crate) const fn dots_in_lanes(self) -> bool {
+        matches!(self, Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni)
+    }
+
     /// Whether panels of signed bytes hold 16-bit words.
     pub(crate) const fn signed_words(self) -> bool {
         matches!(self, Self::Simd128 | Self::RelaxedSimd)

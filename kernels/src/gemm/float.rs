@@ -125,29 +125,23 @@ impl Chains {
     unsafe fn whole<S: Simd, const T: usize>(&self, x: *const f32, out: *mut f32, out_stride: usize) {
         // SAFETY: the pointers are valid as the fields state; `out` has 16 lanes in each row.
         unsafe {
-            let mut acc = [[S::f_splat(0.0); 2]; T];
+            let mut acc = [S::f16_splat(0.0); T];
             if self.resume {
                 for (t, acc) in acc.iter_mut().enumerate() {
-                    for (r, acc) in acc.iter_mut().enumerate() {
-                        *acc = S::f_load(out.add(t * out_stride + LANES * r));
-                    }
+                    *acc = S::f16_load(out.add(t * out_stride));
                 }
             }
             let mut w = self.w;
             for k in 0..self.len {
-                let lanes = [S::f_load(w), S::f_load(w.add(LANES))];
+                let lanes = S::f16_load(w);
                 for (t, acc) in acc.iter_mut().enumerate() {
-                    let x = S::f_splat(*x.add(t * self.x_stride + k));
-                    for (acc, lane) in acc.iter_mut().zip(lanes) {
-                        *acc = S::f_add(*acc, S::f_mul(x, lane));
-                    }
+                    let x = S::f16_splat(*x.add(t * self.x_stride + k));
+                    *acc = S::f16_add(*acc, S::f16_mul(x, lanes));
                 }
                 w = w.add(self.w_stride);
             }
             for (t, acc) in acc.into_iter().enumerate() {
-                for (r, acc) in acc.into_iter().enumerate() {
-                    S::f_store(out.add(t * out_stride + LANES * r), acc);
-                }
+                S::f16_store(out.add(t * out_stride), acc);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Unpacking of eight rows at once, a lane a row: what a panel is made of where a byte of it is a quant.
+//! Unpacking of eight rows at once, a lane a row: what a panel is made of where a byte of it is a quant, and what one token is
+//! multiplied with.
 //!
 //! [`Format::decode`] splits one row's group; eight of them are then transposed, and the scales with them. Here the file's own words
 //! are transposed first, two or four quants in a byte as they are, and everything after that is done for eight rows by one
@@ -14,7 +15,24 @@ pub(super) const fn knows(ty: BlockType) -> bool {
     matches!(ty, Q4_0 | Q8_0 | Q4K | Q5K | Q6K)
 }
 
-/// Where the parts of eight rows' group go; each pointer is that of the group's first value of the first of these rows.
+/// Who takes the parts of eight rows' group, a lane a row.
+///
+/// # Safety
+/// Every function may only be called where the processor has the instruction set of `S`, with indices inside a group; the
+/// implementation states the rest.
+#[allow(unsafe_code)]
+pub(super) trait Sink<S: Simd> {
+    /// Four columns of a block: bytes, four a lane.
+    unsafe fn quad(&mut self, block: usize, quad: usize, q: S::I);
+    /// The integer scale of a sub-block.
+    unsafe fn scale(&mut self, sub: usize, scale: S::I);
+    /// The integer min of a sub-block.
+    unsafe fn min(&mut self, sub: usize, min: S::F);
+    /// The float scale of the group, and that of its mins.
+    unsafe fn floats(&mut self, d: S::F, dmin: S::F);
+}
+
+/// A panel as a sink; each pointer is that of the group's first value of the first of these rows.
 #[derive(Clone, Copy)]
 pub(super) struct Parts {
     /// `[block][quad][row][4]`
@@ -27,23 +45,25 @@ pub(super) struct Parts {
     pub d: *mut f32,
     /// `[row]`
     pub dmin: *mut f32,
+    /// What quants are changed by, bit for bit: 128 where a kernel wants signed bytes biased, else 0.
+    pub flip: u8,
 }
 
+/// The pointers must have room for a group of eight rows among a panel's 16.
 #[allow(unsafe_code)]
-impl Parts {
-    /// Four columns of a block.
-    ///
-    /// # Safety
-    /// As [`unpack`], for all of these.
+impl<S: Simd> Sink<S> for Parts {
     #[inline(always)]
-    unsafe fn quad<S: Simd>(&self, block: usize, quad: usize, q: S::I) {
+    unsafe fn quad(&mut self, block: usize, quad: usize, q: S::I) {
         // SAFETY: as the caller gives it.
-        unsafe { S::i_store(self.q.add(BLOCK * PANEL_ROWS * block + 4 * PANEL_ROWS * quad), q) }
+        unsafe {
+            let q =
+                if self.flip == 0 { q } else { S::i_xor(q, S::i_splat(i32::from_ne_bytes([self.flip; 4]))) };
+            S::i_store(self.q.add(BLOCK * PANEL_ROWS * block + 4 * PANEL_ROWS * quad), q);
+        }
     }
 
-    /// The scale of a sub-block.
     #[inline(always)]
-    unsafe fn scale<S: Simd>(&self, sub: usize, scale: S::I) {
+    unsafe fn scale(&mut self, sub: usize, scale: S::I) {
         // SAFETY: as the caller gives it.
         unsafe {
             let twice = S::i_blend16(scale, S::i_shl(scale, 16));
@@ -51,26 +71,48 @@ impl Parts {
         }
     }
 
-    /// Scales of four sub-blocks, signed bytes.
     #[inline(always)]
-    unsafe fn scales<S: Simd>(&self, first: usize, bytes: S::I) {
+    unsafe fn min(&mut self, sub: usize, min: S::F) {
         // SAFETY: as the caller gives it.
-        unsafe {
-            for i in 0..4 {
-                self.scale::<S>(first + i, S::i_sar(S::i_shl(bytes, 24 - 8 * i as u32), 24));
-            }
-        }
+        unsafe { S::f_store(self.min.add(PANEL_ROWS * sub), min) }
     }
 
-    /// Mins of four sub-blocks, bytes of at most 63.
     #[inline(always)]
-    unsafe fn mins<S: Simd>(&self, first: usize, bytes: S::I) {
+    unsafe fn floats(&mut self, d: S::F, dmin: S::F) {
         // SAFETY: as the caller gives it.
         unsafe {
-            for i in 0..4 {
-                let min = S::f_from_i(S::i_sar(S::i_shl(bytes, 24 - 8 * i as u32), 24));
-                S::f_store(self.min.add(PANEL_ROWS * (first + i)), min);
-            }
+            S::f_store(self.d, d);
+            S::f_store(self.dmin, dmin);
+        }
+    }
+}
+
+/// Scales of four sub-blocks, signed bytes.
+///
+/// # Safety
+/// As [`Sink`].
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn scales<S: Simd, K: Sink<S>>(sink: &mut K, first: usize, bytes: S::I) {
+    // SAFETY: as the caller gives it.
+    unsafe {
+        for i in 0..4 {
+            sink.scale(first + i, S::i_sar(S::i_shl(bytes, 24 - 8 * i as u32), 24));
+        }
+    }
+}
+
+/// Mins of four sub-blocks, bytes of at most 63.
+///
+/// # Safety
+/// As [`Sink`].
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn mins<S: Simd, K: Sink<S>>(sink: &mut K, first: usize, bytes: S::I) {
+    // SAFETY: as the caller gives it.
+    unsafe {
+        for i in 0..4 {
+            sink.min(first + i, S::f_from_i(S::i_sar(S::i_shl(bytes, 24 - 8 * i as u32), 24)));
         }
     }
 }
@@ -84,11 +126,11 @@ impl Parts {
 unsafe fn words<S: Simd>(rows: &[*const u8; LANES], at: usize) -> [S::I; LANES] {
     // SAFETY: as the caller gives it.
     unsafe {
-        let mut lanes = [S::i_splat(0); LANES];
-        for r in 0..LANES {
-            lanes[r] = S::i_load(rows[r].add(at));
+        let mut from = *rows;
+        for row in &mut from {
+            *row = row.add(at);
         }
-        S::i_transpose(lanes)
+        S::i_load_transposed(from)
     }
 }
 
@@ -127,23 +169,21 @@ pub(super) unsafe fn halves<S: Simd>(bits: S::I) -> S::F {
     }
 }
 
-/// The parts of one group of eight rows, whose blocks' first bytes are `rows`. `flip` is what signed bytes are changed by, bit for bit (128
-/// where a kernel wants them biased, else 0).
+/// Gives `sink` the parts of one group of eight rows, whose blocks' first bytes are `rows`.
 ///
 /// # Safety
-/// The processor has the instruction set of `S`; `rows` are whole blocks of `ty`, which [`knows`] names; `parts` have room for a group of eight
-/// rows among a panel's 16.
+/// The processor has the instruction set of `S`; `rows` are whole blocks of `ty`, which [`knows`] names; the sink takes a group of it.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(super) unsafe fn unpack<S: Simd>(ty: BlockType, rows: &[*const u8; LANES], flip: u8, parts: Parts) {
+pub(super) unsafe fn unpack<S: Simd, K: Sink<S>>(ty: BlockType, rows: &[*const u8; LANES], sink: &mut K) {
     // SAFETY: as the caller gives it; no read passes the block's last byte.
     unsafe {
         match ty {
-            BlockType::Q4_0 => q4_0::<S>(rows, parts),
-            BlockType::Q8_0 => q8_0::<S>(rows, flip, parts),
-            BlockType::Q4K => q4_k::<S>(rows, parts),
-            BlockType::Q5K => q5_k::<S>(rows, parts),
-            _ => q6_k::<S>(rows, parts),
+            BlockType::Q4_0 => q4_0::<S, K>(rows, sink),
+            BlockType::Q8_0 => q8_0::<S, K>(rows, sink),
+            BlockType::Q4K => q4_k::<S, K>(rows, sink),
+            BlockType::Q5K => q5_k::<S, K>(rows, sink),
+            _ => q6_k::<S, K>(rows, sink),
         }
     }
 }
@@ -153,12 +193,11 @@ const NIBBLE: i32 = 0x0f0f_0f0f;
 /// `d: f16, qs: [u8; 16]`
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn q4_0<S: Simd>(rows: &[*const u8; LANES], parts: Parts) {
+unsafe fn q4_0<S: Simd, K: Sink<S>>(rows: &[*const u8; LANES], sink: &mut K) {
     // SAFETY: as `unpack`. Two rows' 16 bytes make one vector.
     unsafe {
-        S::f_store(parts.d, halves_at::<S>(rows, 0));
-        S::f_store(parts.dmin, S::f_splat(0.0));
-        parts.scale::<S>(0, S::i_splat(1));
+        sink.floats(halves_at::<S>(rows, 0), S::f_splat(0.0));
+        sink.scale(0, S::i_splat(1));
         let mut packed = [[0u8; 32]; LANES];
         for r in 0..LANES {
             rows[r].add(2).copy_to_nonoverlapping(packed[r].as_mut_ptr(), 16);
@@ -169,8 +208,8 @@ unsafe fn q4_0<S: Simd>(rows: &[*const u8; LANES], parts: Parts) {
         }
         let words = S::i_transpose(lanes);
         for w in 0..4 {
-            parts.quad::<S>(0, w, S::i_and(words[w], S::i_splat(NIBBLE)));
-            parts.quad::<S>(0, 4 + w, S::i_and(S::i_sar(words[w], 4), S::i_splat(NIBBLE)));
+            sink.quad(0, w, S::i_and(words[w], S::i_splat(NIBBLE)));
+            sink.quad(0, 4 + w, S::i_and(S::i_sar(words[w], 4), S::i_splat(NIBBLE)));
         }
     }
 }
@@ -178,16 +217,14 @@ unsafe fn q4_0<S: Simd>(rows: &[*const u8; LANES], parts: Parts) {
 /// `d: f16, qs: [i8; 32]`
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn q8_0<S: Simd>(rows: &[*const u8; LANES], flip: u8, parts: Parts) {
+unsafe fn q8_0<S: Simd, K: Sink<S>>(rows: &[*const u8; LANES], sink: &mut K) {
     // SAFETY: as `unpack`.
     unsafe {
-        S::f_store(parts.d, halves_at::<S>(rows, 0));
-        S::f_store(parts.dmin, S::f_splat(0.0));
-        parts.scale::<S>(0, S::i_splat(1));
-        let flip = S::i_splat(i32::from_ne_bytes([flip; 4]));
+        sink.floats(halves_at::<S>(rows, 0), S::f_splat(0.0));
+        sink.scale(0, S::i_splat(1));
         let words = words::<S>(rows, 2);
         for w in 0..LANES {
-            parts.quad::<S>(0, w, S::i_xor(words[w], flip));
+            sink.quad(0, w, words[w]);
         }
     }
 }
@@ -195,35 +232,48 @@ unsafe fn q8_0<S: Simd>(rows: &[*const u8; LANES], flip: u8, parts: Parts) {
 /// The first 16 bytes of Q4_K and Q5_K: `d: f16, dmin: f16, scales: [u8; 12]`, six bits each.
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn head<S: Simd>(words: [S::I; LANES], parts: Parts) {
+unsafe fn head<S: Simd, K: Sink<S>>(words: [S::I; LANES], sink: &mut K) {
     // SAFETY: as `unpack`.
     unsafe {
         let [halfs, a, b, c, ..] = words;
-        S::f_store(parts.d, halves::<S>(halfs));
-        S::f_store(parts.dmin, halves::<S>(S::i_sar(halfs, 16)));
+        sink.floats(halves::<S>(halfs), halves::<S>(S::i_sar(halfs, 16)));
         let six = S::i_splat(0x3f3f_3f3f);
         let top = S::i_splat(0x3030_3030);
         let low = S::i_splat(NIBBLE);
-        parts.scales::<S>(0, S::i_and(a, six));
-        parts.scales::<S>(4, S::i_add(S::i_and(c, low), S::i_and(S::i_sar(a, 2), top)));
-        parts.mins::<S>(0, S::i_and(b, six));
-        parts.mins::<S>(4, S::i_add(S::i_and(S::i_sar(c, 4), low), S::i_and(S::i_sar(b, 2), top)));
+        scales::<S, K>(sink, 0, S::i_and(a, six));
+        scales::<S, K>(sink, 4, S::i_add(S::i_and(c, low), S::i_and(S::i_sar(a, 2), top)));
+        mins::<S, K>(sink, 0, S::i_and(b, six));
+        mins::<S, K>(sink, 4, S::i_add(S::i_and(S::i_sar(c, 4), low), S::i_and(S::i_sar(b, 2), top)));
     }
 }
+
+// What follows goes on in steps whose numbers are constants: a sink that keeps sums in registers can have them only where the compiler sees
+// which one is meant, and it does not unroll loops of this size by itself (half the speed).
 
 /// `d: f16, dmin: f16, scales: [u8; 12], qs: [u8; 128]`
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn q4_k<S: Simd>(rows: &[*const u8; LANES], parts: Parts) {
+unsafe fn q4_k<S: Simd, K: Sink<S>>(rows: &[*const u8; LANES], sink: &mut K) {
     // SAFETY: as `unpack`.
     unsafe {
-        head::<S>(words::<S>(rows, 0), parts);
-        for run in 0..4 {
-            let words = words::<S>(rows, 16 + 32 * run);
-            for w in 0..LANES {
-                parts.quad::<S>(2 * run, w, S::i_and(words[w], S::i_splat(NIBBLE)));
-                parts.quad::<S>(2 * run + 1, w, S::i_and(S::i_sar(words[w], 4), S::i_splat(NIBBLE)));
-            }
+        head::<S, K>(words::<S>(rows, 0), sink);
+        q4_k_run::<S, K, 0>(rows, sink);
+        q4_k_run::<S, K, 1>(rows, sink);
+        q4_k_run::<S, K, 2>(rows, sink);
+        q4_k_run::<S, K, 3>(rows, sink);
+    }
+}
+
+/// Blocks `2 · RUN` and the next.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn q4_k_run<S: Simd, K: Sink<S>, const RUN: usize>(rows: &[*const u8; LANES], sink: &mut K) {
+    // SAFETY: as `unpack`.
+    unsafe {
+        let words = words::<S>(rows, 16 + 32 * RUN);
+        for w in 0..LANES {
+            sink.quad(2 * RUN, w, S::i_and(words[w], S::i_splat(NIBBLE)));
+            sink.quad(2 * RUN + 1, w, S::i_and(S::i_sar(words[w], 4), S::i_splat(NIBBLE)));
         }
     }
 }
@@ -231,20 +281,37 @@ unsafe fn q4_k<S: Simd>(rows: &[*const u8; LANES], parts: Parts) {
 /// `d: f16, dmin: f16, scales: [u8; 12], qh: [u8; 32], qs: [u8; 128]`
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn q5_k<S: Simd>(rows: &[*const u8; LANES], parts: Parts) {
+unsafe fn q5_k<S: Simd, K: Sink<S>>(rows: &[*const u8; LANES], sink: &mut K) {
     // SAFETY: as `unpack`.
     unsafe {
-        head::<S>(words::<S>(rows, 0), parts);
+        head::<S, K>(words::<S>(rows, 0), sink);
         let fifth = words::<S>(rows, 16);
+        q5_k_run::<S, K, 0>(rows, fifth, sink);
+        q5_k_run::<S, K, 1>(rows, fifth, sink);
+        q5_k_run::<S, K, 2>(rows, fifth, sink);
+        q5_k_run::<S, K, 3>(rows, fifth, sink);
+    }
+}
+
+/// Blocks `2 · RUN` and the next.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn q5_k_run<S: Simd, K: Sink<S>, const RUN: usize>(
+    rows: &[*const u8; LANES],
+    fifth: [S::I; LANES],
+    sink: &mut K,
+) {
+    // SAFETY: as `unpack`.
+    unsafe {
         let (nibble, bit) = (S::i_splat(NIBBLE), S::i_splat(0x1010_1010));
-        for run in 0..4u32 {
-            let words = words::<S>(rows, 48 + 32 * run as usize);
-            for w in 0..LANES {
-                let high = |b: u32| if b < 4 { S::i_shl(fifth[w], 4 - b) } else { S::i_sar(fifth[w], b - 4) };
-                let low = S::i_and(words[w], nibble);
-                parts.quad::<S>(2 * run as usize, w, S::i_add(low, S::i_and(high(2 * run), bit)));
-                let low = S::i_and(S::i_sar(words[w], 4), nibble);
-                parts.quad::<S>(2 * run as usize + 1, w, S::i_add(low, S::i_and(high(2 * run + 1), bit)));
+        let words = words::<S>(rows, 48 + 32 * RUN);
+        for w in 0..LANES {
+            for half in 0..2 {
+                let b = 2 * RUN + half;
+                let low = S::i_and(if half == 0 { words[w] } else { S::i_sar(words[w], 4) }, nibble);
+                let high =
+                    if b < 4 { S::i_shl(fifth[w], 4 - b as u32) } else { S::i_sar(fifth[w], b as u32 - 4) };
+                sink.quad(b, w, S::i_add(low, S::i_and(high, bit)));
             }
         }
     }
@@ -253,34 +320,60 @@ unsafe fn q5_k<S: Simd>(rows: &[*const u8; LANES], parts: Parts) {
 /// `ql: [u8; 128], qh: [u8; 64], scales: [i8; 16], d: f16`
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn q6_k<S: Simd>(rows: &[*const u8; LANES], parts: Parts) {
+unsafe fn q6_k<S: Simd, K: Sink<S>>(rows: &[*const u8; LANES], sink: &mut K) {
     // SAFETY: as `unpack`. The last 32 bytes of a block begin at 178: its scales are not whole words of them.
     unsafe {
-        S::f_store(parts.d, halves_at::<S>(rows, 208));
-        S::f_store(parts.dmin, S::f_splat(0.0));
-        let mut scales = [[0u8; 32]; LANES];
+        sink.floats(halves_at::<S>(rows, 208), S::f_splat(0.0));
+        let mut bytes = [[0u8; 32]; LANES];
         for r in 0..LANES {
-            rows[r].add(192).copy_to_nonoverlapping(scales[r].as_mut_ptr(), 16);
+            rows[r].add(192).copy_to_nonoverlapping(bytes[r].as_mut_ptr(), 16);
         }
         let mut lanes = [S::i_splat(0); LANES];
         for r in 0..LANES {
-            lanes[r] = S::i_load(scales[r].as_ptr());
+            lanes[r] = S::i_load(bytes[r].as_ptr());
         }
-        let scales = S::i_transpose(lanes);
+        let bytes = S::i_transpose(lanes);
         for w in 0..4 {
-            parts.scales::<S>(4 * w, scales[w]);
+            scales::<S, K>(sink, 4 * w, bytes[w]);
         }
+        q6_k_half::<S, K, 0>(rows, sink);
+        q6_k_half::<S, K, 1>(rows, sink);
+    }
+}
+
+/// Blocks `4 · HALF` and the next three.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn q6_k_half<S: Simd, K: Sink<S>, const HALF: usize>(rows: &[*const u8; LANES], sink: &mut K) {
+    // SAFETY: as `unpack`.
+    unsafe {
+        let high = words::<S>(rows, 128 + 32 * HALF);
+        q6_k_pair::<S, K, HALF, 0>(words::<S>(rows, 64 * HALF), high, sink);
+        q6_k_pair::<S, K, HALF, 1>(words::<S>(rows, 64 * HALF + 32), high, sink);
+    }
+}
+
+/// Blocks `4 · HALF + RUN` and `4 · HALF + RUN + 2`, which share their bytes.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn q6_k_pair<S: Simd, K: Sink<S>, const HALF: usize, const RUN: usize>(
+    low: [S::I; LANES],
+    high: [S::I; LANES],
+    sink: &mut K,
+) {
+    // SAFETY: as `unpack`.
+    unsafe {
         let (nibble, pair) = (S::i_splat(NIBBLE), S::i_splat(0x3030_3030));
-        for half in 0..2 {
-            let high = words::<S>(rows, 128 + 32 * half);
-            let low = [words::<S>(rows, 64 * half), words::<S>(rows, 64 * half + 32)];
-            for w in 0..LANES {
-                let tops = [S::i_shl(high[w], 4), S::i_shl(high[w], 2), high[w], S::i_sar(high[w], 2)];
-                for run in 0..4 {
-                    let low = low[run % 2][w];
-                    let low = S::i_and(if run < 2 { low } else { S::i_sar(low, 4) }, nibble);
-                    parts.quad::<S>(4 * half + run, w, S::i_add(low, S::i_and(tops[run], pair)));
-                }
+        for w in 0..LANES {
+            let tops = if RUN == 0 {
+                [S::i_shl(high[w], 4), high[w]]
+            } else {
+                [S::i_shl(high[w], 2), S::i_sar(high[w], 2)]
+            };
+            let lows = [low[w], S::i_sar(low[w], 4)];
+            for i in 0..2 {
+                let q = S::i_add(S::i_and(lows[i], nibble), S::i_and(tops[i], pair));
+                sink.quad(4 * HALF + RUN + 2 * i, w, q);
             }
         }
     }

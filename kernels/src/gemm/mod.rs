@@ -34,6 +34,7 @@ mod direct;
 pub(crate) mod dot;
 mod few;
 mod float;
+mod gemv;
 mod lanes;
 mod quantized;
 #[cfg(test)]
@@ -209,6 +210,17 @@ fn matmul_by(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'_
         unsafe {
             let (w, tokens) = (job.w, job.tokens);
             let out = job.out.as_mut_ptr().add(row);
+            if tokens <= few && lanes::knows(w.ty) && isa.dots_in_lanes() {
+                use crate::format::decode::{Q4_0, Q4K, Q5K, Q6K, Q8_0};
+                match w.ty {
+                    BlockType::Q4_0 => gemv::rows_product::<Q4_0>(isa, w, input.q, row, tokens, out),
+                    BlockType::Q8_0 => gemv::rows_product::<Q8_0>(isa, w, input.q, row, tokens, out),
+                    BlockType::Q4K => gemv::rows_product::<Q4K>(isa, w, input.q, row, tokens, out),
+                    BlockType::Q5K => gemv::rows_product::<Q5K>(isa, w, input.q, row, tokens, out),
+                    _ => gemv::rows_product::<Q6K>(isa, w, input.q, row, tokens, out),
+                }
+                return;
+            }
             if tokens <= few && direct::knows(w.ty) {
                 direct::rows_product(isa, w, input.q, row, tokens, out);
                 return;

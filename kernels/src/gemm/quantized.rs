@@ -119,7 +119,7 @@ impl<F: Format> Task for Pack<'_, F> {
         let flip = if F::CLASS == Class::Signed { S::Signed::QUADS } else { S::Unsigned::QUADS };
         if let (true, Some(flip)) = (lanes::knows(F::TYPE), flip) {
             // SAFETY: the caller gives the instruction set, and the panel's blocks are what `QUADS` says.
-            unsafe { self.by_lanes::<S>(flip) }
+            unsafe { self.by_lanes::<S>(if F::CLASS == Class::Signed { flip } else { 0 }) }
             return;
         }
         let Self { w, row, rows, start, len, panel, .. } = self;
@@ -203,14 +203,15 @@ impl<F: Format> Pack<'_, F> {
                 // SAFETY: `len / group_blocks` blocks of each row follow; the parts have room, as was just seen (mins and scales
                 // have one length, and so have `d` and `dmin`).
                 unsafe {
-                    let parts = Parts {
+                    let mut parts = Parts {
                         q: panel.q.as_mut_ptr().add(q),
                         scale: panel.scale.as_mut_ptr().add(sub),
                         min: panel.min.as_mut_ptr().add(sub),
                         d: panel.d.as_mut_ptr().add(at),
                         dmin: panel.dmin.as_mut_ptr().add(at),
+                        flip,
                     };
-                    lanes::unpack::<S>(F::TYPE, &rows, flip, parts);
+                    lanes::unpack::<S, Parts>(F::TYPE, &rows, &mut parts);
                     for row in &mut rows {
                         *row = row.add(size);
                     }

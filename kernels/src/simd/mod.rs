@@ -174,12 +174,28 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// The products of 32 unsigned bytes (at most 63) of `w` and 32 signed bytes of `a` (never -128), summed to eight lanes:
     /// those of the first 16 bytes lie in the first four. Which of them a product goes to is not said.
     unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I;
+    /// Adds in each lane the products of its four unsigned bytes of `w` (at most 63) and signed bytes of `a` (never -128).
+    unsafe fn i_dot4(acc: Self::I, w: Self::I, a: Self::I) -> Self::I;
+    /// [`i_dot4`](Self::i_dot4) of signed bytes `w`.
+    unsafe fn i_dot4_signed(acc: Self::I, w: Self::I, a: Self::I) -> Self::I;
     /// [`i_quads`](Self::i_quads) of signed bytes `w`.
     unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I;
     /// The sums of each row's first four lanes, a lane a row, and of its last four.
     unsafe fn i_halves(rows: [Self::I; LANES]) -> [Self::I; 2];
     /// Transposes an 8 × 8 matrix of lanes.
     unsafe fn i_transpose(rows: [Self::I; LANES]) -> [Self::I; LANES];
+    /// [`i_transpose`](Self::i_transpose) of eight vectors of memory.
+    #[inline(always)]
+    unsafe fn i_load_transposed(from: [*const u8; LANES]) -> [Self::I; LANES] {
+        // SAFETY: as the caller gives it.
+        unsafe {
+            let mut rows = [Self::i_splat(0); LANES];
+            for r in 0..LANES {
+                rows[r] = Self::i_load(from[r]);
+            }
+            Self::i_transpose(rows)
+        }
+    }
     /// The low byte of each lane, in order (lanes hold -128..=127).
     unsafe fn i_store_low_bytes(p: *mut i8, v: Self::I);
     /// The bits that one of them has.

@@ -255,6 +255,14 @@ impl Simd for Neon {
     neon_operations!();
 
     #[inline(always)]
+    unsafe fn i_dot4(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe { [dot4(acc[0], w[0], a[0]), dot4(acc[1], w[1], a[1])] }
+    }
+    #[inline(always)]
+    unsafe fn i_dot4_signed(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe { [dot4(acc[0], w[0], a[0]), dot4(acc[1], w[1], a[1])] }
+    }
+    #[inline(always)]
     unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
         unsafe {
             let mut out = w;
@@ -289,6 +297,16 @@ impl Simd for Dotprod {
     neon_operations!();
 
     #[inline(always)]
+    unsafe fn i_dot4(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe {
+            [sdot_quads(acc[0], bytes(w[0]), bytes(a[0])), sdot_quads(acc[1], bytes(w[1]), bytes(a[1]))]
+        }
+    }
+    #[inline(always)]
+    unsafe fn i_dot4_signed(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe { Self::i_dot4(acc, w, a) }
+    }
+    #[inline(always)]
     unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
         unsafe {
             let zero = vdupq_n_s32(0);
@@ -303,6 +321,16 @@ impl Simd for I8mm {
     type Signed = Exact;
     neon_operations!();
 
+    #[inline(always)]
+    unsafe fn i_dot4(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe {
+            [sdot_quads(acc[0], bytes(w[0]), bytes(a[0])), sdot_quads(acc[1], bytes(w[1]), bytes(a[1]))]
+        }
+    }
+    #[inline(always)]
+    unsafe fn i_dot4_signed(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe { Self::i_dot4(acc, w, a) }
+    }
     #[inline(always)]
     unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
         unsafe {
@@ -399,6 +427,20 @@ impl ByteDot for Neon {
             }
             crate::simd::panels::<Self, T>(out)
         }
+    }
+}
+
+/// Adds in each lane the dot product of four signed bytes of `w` and of `a` (-128 in one of them at most).
+///
+/// # Safety
+/// As [`Simd`].
+#[inline(always)]
+#[allow(unsafe_code, unused_unsafe, clippy::undocumented_unsafe_blocks)]
+unsafe fn dot4(acc: int32x4_t, w: int32x4_t, a: int32x4_t) -> int32x4_t {
+    unsafe {
+        let (w, a) = (bytes(w), bytes(a));
+        let (low, high) = (vmull_s8(vget_low_s8(w), vget_low_s8(a)), vmull_high_s8(w, a));
+        vpadalq_s16(acc, vpaddq_s16(low, high))
     }
 }
 

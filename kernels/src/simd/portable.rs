@@ -175,6 +175,14 @@ impl Simd for Portable {
         })
     }
     #[inline(always)]
+    unsafe fn i_dot4(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        dot8(acc, w, a)
+    }
+    #[inline(always)]
+    unsafe fn i_dot4_signed(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        dot8(acc, w, a)
+    }
+    #[inline(always)]
     unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
         zip(w, a, |w, a| {
             let (w, a) = (w.to_le_bytes(), a.to_le_bytes());

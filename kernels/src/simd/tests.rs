@@ -61,13 +61,64 @@ impl Task for Operation {
                     S::i_store_low_bytes(out.as_mut_ptr(), S::i_sar(a, 24));
                     out.into_iter().map(|byte| byte as u32).collect()
                 }
+                "i_xor" => int(S::i_xor(a, b)),
+                "i_dot4" | "i_dot4_signed" => {
+                    let signed = self.name == "i_dot4_signed";
+                    let (w, a) = self.bytes(signed);
+                    let (w, a) = (S::i_load(w.as_ptr().cast()), S::i_load(a.as_ptr().cast()));
+                    // What is added to leaves room for 32 bits.
+                    let acc = S::i_sar(b, 4);
+                    int(if signed { S::i_dot4_signed(acc, w, a) } else { S::i_dot4(acc, w, a) })
+                }
+                // Sixteen lanes: what the two halves say.
+                "f16" => {
+                    let wide = S::f16_from(x, y);
+                    let [low, high] = S::f16_halves(wide);
+                    let mut out = [float(low), float(high)].concat();
+                    let mut memory = [0.0f32; 2 * LANES];
+                    S::f16_store(
+                        memory.as_mut_ptr(),
+                        S::f16_add(wide, S::f16_splat(f32::from_bits(self.b[0]))),
+                    );
+                    out.extend(memory.map(f32::to_bits));
+                    S::f16_store(memory.as_mut_ptr(), S::f16_sub(wide, S::f16_load(memory.as_ptr())));
+                    out.extend(memory.map(f32::to_bits));
+                    S::f16_store(memory.as_mut_ptr(), S::f16_mul(wide, S::f16_from(y, x)));
+                    out.extend(memory.map(f32::to_bits));
+                    out
+                }
+                "i16" => {
+                    let mut memory = [0i32; 2 * LANES];
+                    for (memory, word) in memory.iter_mut().zip(self.a.iter().chain(&self.b)) {
+                        *memory = *word as i32;
+                    }
+                    let [low, high] = S::f16_halves(S::f16_from_i(S::i16_load_high(memory.as_ptr())));
+                    let both = S::f16_halves(S::f16_from_i(S::i16_from(a, b)));
+                    let small = S::f16_from(S::f_from_i(S::i_sar(a, 10)), S::f_from_i(S::i_sar(b, 10)));
+                    let [rounded, _] = S::f16_halves(S::f16_from_i(S::i16_from_f(small)));
+                    [low, high, both[0], both[1], rounded].into_iter().flat_map(float).collect()
+                }
+                // Sums of at most 22 bits, scales of eight.
+                "f16_from_sum" => {
+                    let half = |word: u32| (word as i32 % 1024) & 0xffff | ((word >> 16) as i32 % 1024) << 16;
+                    let sum = S::sum_of(half(self.a[0]), half(self.b[0]));
+                    let scale =
+                        f32::from((self.a[1] % 64) as i8) * if self.b[1] & 1 == 0 { 1.0 } else { -1.0 };
+                    let floats =
+                        [S::f16_from_sum(sum), S::f16_from_scaled_sum(S::sum_of_none(), S::f16_splat(1.0))];
+                    let small = S::sum_of(half(self.a[2]) & 0x00ff_00ff, half(self.b[2]) & 0x00ff_00ff);
+                    let scaled = S::f16_from_scaled_sum(small, S::f16_splat(scale));
+                    [S::f16_halves(floats[0]), S::f16_halves(floats[1]), S::f16_halves(scaled)]
+                        .into_iter()
+                        .flatten()
+                        // Minus zero and zero are one sum.
+                        .flat_map(|v| float(S::f_add(v, S::f_splat(0.0))))
+                        .collect()
+                }
                 // Weights of 0 to 63, or signed; activations never -128. Which lane a product goes to is open.
                 "i_quads" | "i_quads_signed" => {
                     let signed = self.name == "i_quads_signed";
-                    let w = self.a.map(|w| if signed { w } else { w & 0x3f3f_3f3f });
-                    let a = self
-                        .b
-                        .map(|a| u32::from_le_bytes(a.to_le_bytes().map(|a| if a == 128 { 127 } else { a })));
+                    let (w, a) = self.bytes(signed);
                     let (w, a) = (S::i_load(w.as_ptr().cast()), S::i_load(a.as_ptr().cast()));
                     let lanes = int(if signed { S::i_quads_signed(w, a) } else { S::i_quads(w, a) });
                     lanes
@@ -87,7 +138,10 @@ impl Task for Operation {
                     for (i, row) in rows.iter_mut().enumerate() {
                         *row = S::i_add(S::i_shl(a, i as u32), b);
                     }
-                    S::i_transpose(rows).into_iter().flat_map(int).collect()
+                    let memory: Vec<u32> = rows.into_iter().flat_map(int).collect();
+                    let from = core::array::from_fn(|r| memory[LANES * r..].as_ptr().cast());
+                    let transposed = S::i_transpose(rows).into_iter().flat_map(int);
+                    transposed.chain(S::i_load_transposed(from).into_iter().flat_map(int)).collect()
                 }
                 other => unreachable!("{other} is not an operation"),
             }
@@ -95,7 +149,22 @@ impl Task for Operation {
     }
 }
 
-const OPERATIONS: [&str; 28] = [
+impl Operation {
+    /// Weights of 0 to 63, or signed, and activations, never -128.
+    fn bytes(&self, signed: bool) -> ([u32; LANES], [u32; LANES]) {
+        let w = self.a.map(|w| if signed { w } else { w & 0x3f3f_3f3f });
+        let a = self.b.map(|a| u32::from_le_bytes(a.to_le_bytes().map(|a| if a == 128 { 127 } else { a })));
+        (w, a)
+    }
+}
+
+const OPERATIONS: [&str; 34] = [
+    "i_xor",
+    "i_dot4",
+    "i_dot4_signed",
+    "f16",
+    "i16",
+    "f16_from_sum",
     "f_splat",
     "f_add",
     "f_sub",
@@ -185,7 +254,8 @@ fn every_operation_is_the_portable_one() {
                 let same = |(x, y): (&u32, &u32)| {
                     // Which NaN comes out of an arithmetic operation is not defined.
                     let nan = |v: u32| f32::from_bits(v).is_nan();
-                    x == y || name.starts_with("f_") && name != "f_magnitude" && nan(*x) && nan(*y)
+                    let floats = name.starts_with("f_") && name != "f_magnitude" || name == "f16";
+                    x == y || floats && nan(*x) && nan(*y)
                 };
                 assert!(
                     found.len() == expected.len() && found.iter().zip(&expected).all(same),

@@ -177,6 +177,21 @@ macro_rules! simd128_operations {
             zip(a, b, |a, b| i32x4_dot_i16x8(a, b))
         }
         #[inline(always)]
+        unsafe fn i_dot4(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+            // At most 63: they are signed bytes as they stand.
+            // SAFETY: as the caller gives it.
+            unsafe { Self::i_dot4_signed(acc, w, a) }
+        }
+        #[inline(always)]
+        unsafe fn i_dot4_signed(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+            let products = zip(w, a, |w, a| {
+                let low = i32x4_dot_i16x8(i16x8_extend_low_i8x16(w), i16x8_extend_low_i8x16(a));
+                let high = i32x4_dot_i16x8(i16x8_extend_high_i8x16(w), i16x8_extend_high_i8x16(a));
+                i32x4_add(i32x4_shuffle::<0, 2, 4, 6>(low, high), i32x4_shuffle::<1, 3, 5, 7>(low, high))
+            });
+            zip(acc, products, |acc, products| i32x4_add(acc, products))
+        }
+        #[inline(always)]
         unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
             zip(w, a, |w, a| {
                 let low = i32x4_dot_i16x8(i16x8_extend_low_i8x16(w), i16x8_extend_low_i8x16(a));

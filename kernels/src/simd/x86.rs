@@ -182,6 +182,27 @@ macro_rules! avx2_operations {
         unsafe fn i_xor(a: Self::I, b: Self::I) -> Self::I {
             unsafe { _mm256_xor_si256(a, b) }
         }
+        /// Halves of rows four apart meet as they are loaded: eight shuffles between halves less.
+        #[inline(always)]
+        unsafe fn i_load_transposed(from: [*const u8; LANES]) -> [Self::I; LANES] {
+            unsafe {
+                let mut out = [_mm256_setzero_si256(); LANES];
+                for half in 0..2 {
+                    let row = |r: usize| {
+                        let low = _mm256_castsi128_si256(_mm_loadu_si128(from[r].add(16 * half).cast()));
+                        _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(from[r + 4].add(16 * half).cast()))
+                    };
+                    let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+                    let (low, high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+                    out[4 * half] = _mm256_unpacklo_epi64(low, high);
+                    out[4 * half + 1] = _mm256_unpackhi_epi64(low, high);
+                    let (low, high) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+                    out[4 * half + 2] = _mm256_unpacklo_epi64(low, high);
+                    out[4 * half + 3] = _mm256_unpackhi_epi64(low, high);
+                }
+                out
+            }
+        }
         #[inline(always)]
         unsafe fn i_store_low_bytes(p: *mut i8, v: Self::I) {
             unsafe {
@@ -206,6 +227,14 @@ impl Simd for Avx2 {
         unsafe { _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1)) }
     }
     #[inline(always)]
+    unsafe fn i_dot4(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe { _mm256_add_epi32(acc, Self::i_quads(w, a)) }
+    }
+    #[inline(always)]
+    unsafe fn i_dot4_signed(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe { signed_dot(acc, w, a) }
+    }
+    #[inline(always)]
     unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
         unsafe { signed_dot(_mm256_setzero_si256(), w, a) }
     }
@@ -221,6 +250,14 @@ impl Simd for AvxVnni {
     #[inline(always)]
     unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
         unsafe { _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w, a) }
+    }
+    #[inline(always)]
+    unsafe fn i_dot4(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe { _mm256_dpbusd_avx_epi32(acc, w, a) }
+    }
+    #[inline(always)]
+    unsafe fn i_dot4_signed(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe { _mm256_dpbusd_avx_epi32(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(a, w)) }
     }
     #[inline(always)]
     unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
@@ -312,6 +349,14 @@ impl Simd for Avx512Vnni {
     #[inline(always)]
     unsafe fn i_quads(w: Self::I, a: Self::I) -> Self::I {
         unsafe { _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, a) }
+    }
+    #[inline(always)]
+    unsafe fn i_dot4(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe { _mm256_dpbusd_epi32(acc, w, a) }
+    }
+    #[inline(always)]
+    unsafe fn i_dot4_signed(acc: Self::I, w: Self::I, a: Self::I) -> Self::I {
+        unsafe { _mm256_dpbusd_epi32(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(a, w)) }
     }
     #[inline(always)]
     unsafe fn i_quads_signed(w: Self::I, a: Self::I) -> Self::I {
