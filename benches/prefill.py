@@ -5,7 +5,8 @@
       [--record NAME] [--priority]
 
 llama.cpp prefills in one ubatch and computes the logits of the last token only: the fair comparison of kernels. (Its
-embedding mode, which is what its users get, also runs the LM head on every token.) Decode is one token a pass, its logits
+embedding mode, which is what its users get, also runs the LM head on every token.) Where llama.cpp has a backend for our
+instruction set alone, that one runs. Decode is one token a pass, its logits
 counted, behind 8 tokens. `--priority` runs both sides at real-time priority (Linux, root): the processor then belongs to
 the one that is measured, the memory still does not.
 """
@@ -21,10 +22,14 @@ import sys
 import record
 
 LLAMA = """
-import ctypes, json, sys, time
+import ctypes, json, pathlib, sys, time
 import numpy as np
 import llama_cpp as L
 model_path, threads, sizes = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+if len(sys.argv) > 4:
+    ggml = ctypes.CDLL(str(pathlib.Path(L.__file__).parent / "lib" / "libggml.so.0"))
+    ggml.ggml_backend_load.restype = ctypes.c_void_p
+    assert ggml.ggml_backend_load(sys.argv[4].encode()), sys.argv[4]
 L.llama_log_set(ctypes.cast(None, L.llama_log_callback), ctypes.c_void_p())
 mp = L.llama_model_default_params(); mp.n_gpu_layers = 0
 model = L.llama_model_load_from_file(model_path.encode(), mp)
@@ -62,6 +67,19 @@ print(json.dumps(out))
 """
 
 
+# llama.cpp's CPU backends by instruction set, where it was built with all of them: CMAKE_ARGS="-DGGML_NATIVE=OFF
+# -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON". None of these uses AMX.
+VARIANTS = {"avx2": "haswell", "avx-vnni": "alderlake", "avx512-vnni": "icelake"}
+
+
+def variant(isa):
+    """The backend for `isa`, as a list of one path; empty where llama.cpp was built for this machine alone."""
+    import llama_cpp
+
+    name = f"libggml-cpu-{VARIANTS.get(isa)}.so"
+    return sorted(pathlib.Path(llama_cpp.__file__).parent.parent.glob(f"**/{name}"))[:1]
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--model", type=pathlib.Path, default=record.ROOT / "target/peers/models/qwen3-0.6b-rand-q4_k_m.gguf")
@@ -79,6 +97,7 @@ def main():
         subprocess.run(words, cwd=record.ROOT, check=True)
         ours = record.ROOT / "target/release/examples/speed"
     first = ["chrt", "-f", "30"] if a.priority else []
+    backend = variant(a.isa)
     found = {}
     for _ in range(a.rounds):
         for threads in a.threads:
@@ -88,7 +107,7 @@ def main():
                 found.setdefault((threads, int(n)), {"ours": [], "llama": []})["ours"].append(float(speed))
             for speed in re.findall(r"decode:\s+([\d.]+) tok/s", text):
                 found.setdefault((threads, 0), {"ours": [], "llama": []})["ours"].append(float(speed))
-            words = [*first, sys.executable, "-c", LLAMA, str(a.model), str(threads), json.dumps(a.sizes)]
+            words = [*first, sys.executable, "-c", LLAMA, str(a.model), str(threads), json.dumps(a.sizes), *map(str, backend)]
             text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
             for n, speed in json.loads(text.strip().splitlines()[-1]).items():
                 found[(threads, int(n))]["llama"].append(speed)
@@ -103,9 +122,9 @@ def main():
             f"| {mid(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |"
         )
     table = "\n".join(rows)
-    table += f"\n\n{a.model.name}; {a.rounds} rounds in turn, medians; ours {a.isa}; llama-cpp-python {llama_cpp.__version__}, its native CPU backend{'; both at real-time priority' if a.priority else ''}."
+    table += f"\n\n{a.model.name}; {a.rounds} rounds in turn, medians; ours {a.isa}; llama-cpp-python {llama_cpp.__version__}, {f'its backend {backend[0].stem}' if backend else 'its native CPU backend'}{'; both at real-time priority' if a.priority else ''}."
     raw = {f"{threads} threads, " + (f"{n} tokens" if n else "decode"): sides for (threads, n), sides in found.items()}
-    record.keep(a.record, {"llama_cpp_python": llama_cpp.__version__, "isa": a.isa, "priority": a.priority, "found": raw}, table)
+    record.keep(a.record, {"llama_cpp_python": llama_cpp.__version__, "backend": [b.name for b in backend], "isa": a.isa, "priority": a.priority, "found": raw}, table)
 
 
 if __name__ == "__main__":

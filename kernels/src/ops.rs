@@ -149,21 +149,6 @@ pub(crate) unsafe fn lane_tree<S: Simd>(lanes: S::F) -> f32 {
     ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
 }
 
-/// [`lane_tree`] of eight vectors: a lane a vector.
-///
-/// # Safety
-/// The processor has the instruction set of `S`.
-#[inline(always)]
-#[allow(unsafe_code)]
-pub(crate) unsafe fn lane_trees<S: Simd>(vectors: [S::I; LANES]) -> S::F {
-    // SAFETY: the caller gives the instruction set.
-    unsafe {
-        let lanes = S::i_transpose(vectors);
-        let add = |a: usize, b: usize| S::f_add(S::f_from_bits(lanes[a]), S::f_from_bits(lanes[b]));
-        S::f_add(S::f_add(add(0, 4), add(2, 6)), S::f_add(add(1, 5), add(3, 7)))
-    }
-}
-
 /// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {

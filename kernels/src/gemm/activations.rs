@@ -1,7 +1,6 @@
 //! Activations in int8 blocks of 32: the right-hand side of every quantised product.
 
 use crate::isa::{Isa, Task, dispatch};
-use crate::ops::lane_trees;
 use crate::pool::{Pool, SharedMut};
 use crate::simd::{LANES, Simd};
 
@@ -182,7 +181,7 @@ impl Task for QuantizeRow<'_> {
                     *v = S::f_mul(*v, inverse);
                 }
                 // Two ratios side by side where a vector has 16 lanes; then a lane a ratio, for the sums' tree and the divisions.
-                let (mut dots, mut squares) = ([S::i_splat(0); LANES], [S::i_splat(0); LANES]);
+                let (mut dots, mut squares) = ([S::f_splat(0.0); LANES], [S::f_splat(0.0); LANES]);
                 let mut twice = [S::f16_splat(0.0); 4];
                 for (twice, v) in twice.iter_mut().zip(v) {
                     *twice = S::f16_from(v, v);
@@ -197,28 +196,33 @@ impl Task for QuantizeRow<'_> {
                     }
                     let (dot, square) = (S::f16_halves(dot), S::f16_halves(square));
                     for half in 0..2 {
-                        dots[2 * pair + half] = S::i_from_bits(dot[half]);
-                        squares[2 * pair + half] = S::i_from_bits(square[half]);
+                        dots[2 * pair + half] = dot[half];
+                        squares[2 * pair + half] = square[half];
                     }
                 }
-                let (dot, square) = (lane_trees::<S>(dots), lane_trees::<S>(squares));
+                let (dot, square) = (S::f_trees(dots), S::f_trees(squares));
                 let (mut scores, mut fits) = ([0.0f32; LANES], [0.0f32; LANES]);
                 S::f_store(scores.as_mut_ptr(), S::f_div(S::f_mul(dot, dot), square));
                 S::f_store(fits.as_mut_ptr(), S::f_div(dot, square));
-                let mut best = 0;
-                for i in 1..RATIOS.len() {
-                    if scores[i] > scores[best] {
-                        best = i;
-                    }
+                // The first of the largest, without a branch: which one it is nobody can foretell.
+                let largest_score = scores.into_iter().fold(f32::NEG_INFINITY, f32::max);
+                let mut largest_ones = 0u32;
+                for (i, score) in scores.into_iter().enumerate() {
+                    largest_ones |= u32::from(score == largest_score) << i;
                 }
+                let best = largest_ones.trailing_zeros() as usize % LANES;
                 let (fit, ratio) = (fits[best], RATIOS[best]);
                 let scale = largest / 127.0 * fit;
                 let ratio = S::f_splat(ratio);
-                for (i, v) in v.into_iter().enumerate() {
-                    S::i_store_low_bytes(q.as_mut_ptr().add(LANES * i), S::i_from_f(S::f_mul(v, ratio)));
+                let mut ints = [S::i_splat(0); 4];
+                for i in 0..4 {
+                    ints[i] = S::i_from_f(S::f_mul(v[i], ratio));
+                    S::i_store_low_bytes(q.as_mut_ptr().add(LANES * i), ints[i]);
                 }
-                let sum = |half: &[i8]| half.iter().map(|&q| i32::from(q)).sum::<i32>();
-                let (low, high) = (sum(&q[..16]), sum(&q[16..]));
+                let (mut low, mut high) = ([0i32; LANES], [0i32; LANES]);
+                S::i_store(low.as_mut_ptr().cast(), S::i_add(ints[0], ints[1]));
+                S::i_store(high.as_mut_ptr().cast(), S::i_add(ints[2], ints[3]));
+                let (low, high) = (low.into_iter().sum::<i32>(), high.into_iter().sum::<i32>());
                 self.say(b, scale, low, high, (low + high) as f32 * scale);
             }
         }

@@ -196,6 +196,26 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             Self::i_transpose(rows)
         }
     }
+    /// The sum of each vector's lanes, `((0+4)+(2+6))+((1+5)+(3+7))`, a lane a vector ([`crate::ops::lane_tree`] of eight).
+    #[inline(always)]
+    unsafe fn f_trees(vectors: [Self::F; LANES]) -> Self::F {
+        // SAFETY: as the caller gives it.
+        unsafe {
+            let mut bits = [Self::i_splat(0); LANES];
+            for i in 0..LANES {
+                bits[i] = Self::i_from_bits(vectors[i]);
+            }
+            let lanes = Self::i_transpose(bits);
+            let mut lane = vectors;
+            for i in 0..LANES {
+                lane[i] = Self::f_from_bits(lanes[i]);
+            }
+            Self::f_add(
+                Self::f_add(Self::f_add(lane[0], lane[4]), Self::f_add(lane[2], lane[6])),
+                Self::f_add(Self::f_add(lane[1], lane[5]), Self::f_add(lane[3], lane[7])),
+            )
+        }
+    }
     /// The low byte of each lane, in order (lanes hold -128..=127).
     unsafe fn i_store_low_bytes(p: *mut i8, v: Self::I);
     /// The bits that one of them has.

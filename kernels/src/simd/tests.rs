@@ -61,6 +61,13 @@ impl Task for Operation {
                     S::i_store_low_bytes(out.as_mut_ptr(), S::i_sar(a, 24));
                     out.into_iter().map(|byte| byte as u32).collect()
                 }
+                "f_trees" => {
+                    let mut vectors = [x; LANES];
+                    for (i, vector) in vectors.iter_mut().enumerate() {
+                        *vector = S::f_mul(if i % 2 == 0 { x } else { y }, S::f_splat(1.0 + i as f32));
+                    }
+                    float(S::f_trees(vectors))
+                }
                 "i_xor" => int(S::i_xor(a, b)),
                 "i_dot4" | "i_dot4_signed" => {
                     let signed = self.name == "i_dot4_signed";
@@ -158,7 +165,8 @@ impl Operation {
     }
 }
 
-const OPERATIONS: [&str; 34] = [
+const OPERATIONS: [&str; 35] = [
+    "f_trees",
     "i_xor",
     "i_dot4",
     "i_dot4_signed",

@@ -182,6 +182,29 @@ macro_rules! avx2_operations {
         unsafe fn i_xor(a: Self::I, b: Self::I) -> Self::I {
             unsafe { _mm256_xor_si256(a, b) }
         }
+        /// Half as wide at every level, and so half as many shuffles as a transposition.
+        #[inline(always)]
+        unsafe fn f_trees(v: [Self::F; LANES]) -> Self::F {
+            unsafe {
+                // `[0+4, 1+5, 2+6, 3+7]` of two vectors.
+                let fours = |a: __m256, b: __m256| {
+                    let (low, high) =
+                        (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
+                    _mm256_add_ps(low, high)
+                };
+                // Of four: `[(0+4)+(2+6), (1+5)+(3+7)]`, those of `a` and `b` in the low half.
+                let twos = |a: __m256, b: __m256| {
+                    let low = _mm256_shuffle_ps::<0b01_00_01_00>(a, b);
+                    let high = _mm256_shuffle_ps::<0b11_10_11_10>(a, b);
+                    _mm256_add_ps(low, high)
+                };
+                let (a, b) =
+                    (twos(fours(v[0], v[4]), fours(v[1], v[5])), twos(fours(v[2], v[6]), fours(v[3], v[7])));
+                let even = _mm256_shuffle_ps::<0b10_00_10_00>(a, b);
+                let odd = _mm256_shuffle_ps::<0b11_01_11_01>(a, b);
+                _mm256_add_ps(even, odd)
+            }
+        }
         /// Halves of rows four apart meet as they are loaded: eight shuffles between halves less.
         #[inline(always)]
         unsafe fn i_load_transposed(from: [*const u8; LANES]) -> [Self::I; LANES] {
