@@ -258,7 +258,7 @@ impl Simd for Simd128 {
 #[cfg(target_feature = "relaxed-simd")]
 #[allow(unsafe_code)]
 impl Simd for Relaxed {
-    type Unsigned = Shorts;
+    type Unsigned = crate::gemm::dot::Exact;
     type Signed = Words;
     simd128_operations!();
 
@@ -318,5 +318,47 @@ impl ShortDot for Relaxed {
     #[inline(always)]
     unsafe fn s_widen(acc: Self::Short, scale: Self::I) -> Self::I {
         zip(acc, scale, |acc, scale| i32x4_dot_i16x8(acc, scale))
+    }
+}
+
+#[cfg(target_feature = "relaxed-simd")]
+#[allow(unsafe_code)]
+impl super::ByteDot for Relaxed {
+    #[inline(always)]
+    unsafe fn sums<const T: usize>(
+        mut w: *const u8,
+        mut a: [*const i8; T],
+        init: [i32; T],
+        quads: usize,
+    ) -> [[Self::I; T]; 2] {
+        // SAFETY: as the caller gives it.
+        unsafe {
+            let mut int = [[Self::i_splat(0); T]; 2];
+            for int in &mut int {
+                for t in 0..T {
+                    int[t] = Self::i_splat(init[t]);
+                }
+            }
+            let turns = core::hint::black_box(1u32 << (quads - 1));
+            let mut left = turns;
+            loop {
+                let rows = [Self::i_load(w), Self::i_load(w.add(32))];
+                for t in 0..T {
+                    let a = i32x4_splat(a[t].cast::<i32>().read_unaligned());
+                    for r in 0..2 {
+                        int[r][t] = zip(rows[r], int[r][t], |w, int| i32x4_relaxed_dot_i8x16_i7x16_add(a, w, int));
+                    }
+                }
+                left >>= 1;
+                if left == 0 {
+                    break;
+                }
+                w = w.add(64);
+                for t in 0..T {
+                    a[t] = a[t].add(4);
+                }
+            }
+            int
+        }
     }
 }

@@ -55,6 +55,7 @@ export const host: Host = {
   url: (text) => new URL(text, document_()).href,
   isolated: () => globalThis.crossOriginIsolated === true,
   hardware: () => navigator.hardwareConcurrency,
+  locks: () => typeof navigator === "object" && Boolean(navigator.locks),
   persist: async () => (await navigator.storage?.persist?.()) ?? false,
   device() {
     const own = navigator as {

@@ -42,6 +42,8 @@ export interface Host {
   isolated(): boolean;
   hardware(): number;
   persist(): Promise<boolean>;
+  /** Whether a worker that dies is known by the lock that it held; else its port tells. */
+  locks(): boolean;
   /** What the platform tells of the machine. */
   device(): BenchRecord["device"];
 }
@@ -433,7 +435,7 @@ export class Router {
 
 /** A worker that dies without a word frees its lock: then we hold it, and know. */
 function watch(link: Link, alive: string): void {
-  if (typeof navigator === "undefined" || !navigator.locks) return;
+  if (!host.locks()) return;
   void navigator.locks
     .request(alive, () => link.end(new ZenEdgeError("crashed", "the worker died; load the router anew")))
     .catch(() => {});

@@ -57,6 +57,16 @@ test("the types of what ran have the fields that the engine writes, and as optio
   }
 });
 
+test("where the runtime has Web Locks, as Deno and newer Nodes do, a router that lives is not taken for dead", async (t) => {
+  const before = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  const locks = { request: async (_name, ...rest) => rest.at(-1)() };
+  Object.defineProperty(globalThis, "navigator", { value: { hardwareConcurrency: 1, locks }, configurable: true });
+  t.after(() => (before ? Object.defineProperty(globalThis, "navigator", before) : delete globalThis.navigator));
+  const router = await Router.load({ threads: 1 });
+  assert.equal((await router.route("hello")).tokens, 1);
+  await router.close();
+});
+
 test("an abort ends a prompt in the middle, and the next one is answered", async () => {
   const router = await Router.load({ threads: 1, cacheBytes: 0, prefixBytes: 0 });
   const controller = new AbortController();
