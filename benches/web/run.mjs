@@ -125,12 +125,14 @@ const run = {
 if (args.onnx) run.onnx = { bytes: fs.readdirSync(args.onnx).filter((f) => /^model\.onnx(_data)?$/.test(f)).reduce((sum, f) => sum + fs.statSync(path.join(args.onnx, f)).size, 0) };
 
 for (const [i, engine] of engines.entries()) {
-  engine.browser = await chromium.launch({
+  // A profile on the disk, as a user's is: a private one keeps its files in memory.
+  engine.profile = fs.mkdtempSync(path.join(os.tmpdir(), "zen-edge-run-"));
+  engine.context = await chromium.launchPersistentContext(engine.profile, {
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
     args: ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-renderer-backgrounding"],
   });
   engine.peak = 0;
-  engine.context = await engine.browser.newContext();
+  engine.browser = engine.context.browser();
   const visit = async () => {
     const page = await engine.context.newPage();
     await page.goto(`${site.origin}/${i}`);
@@ -185,5 +187,8 @@ for (let round = 0; round < rounds; round++) {
   fs.writeFileSync(args.out, `${JSON.stringify(result, null, 1)}\n`);
   console.error(`round ${round + 1} of ${rounds}`);
 }
-for (const engine of engines) await engine.browser.close();
+for (const engine of engines) {
+  await engine.context.close();
+  fs.rmSync(engine.profile, { recursive: true, force: true });
+}
 await site.stop();

@@ -61,7 +61,7 @@ const site = await serve({
   "/model/": path.dirname(path.resolve(args.model ?? ".")),
 });
 site.headers = ISOLATED;
-site.pages = { "/": `<!doctype html><title>visit</title><script type="module" src="/page.js"></script>`, "/page.js": PAGE, "/sw.js": SW };
+site.pages = { "/": `<!doctype html><title>visit</title><script>performance.mark("begin")</script><script type="module" src="/page.js"></script>`, "/page.js": PAGE, "/sw.js": SW };
 if (args.model) Object.assign(site.pages, heads(hiddenSize(args.model)));
 
 const profile = fs.mkdtempSync(path.join(os.tmpdir(), "zen-edge-visit-"));

@@ -258,7 +258,7 @@ impl Simd for Simd128 {
 #[cfg(target_feature = "relaxed-simd")]
 #[allow(unsafe_code)]
 impl Simd for Relaxed {
-    type Unsigned = crate::gemm::dot::Exact;
+    type Unsigned = Shorts;
     type Signed = Words;
     simd128_operations!();
 
@@ -267,6 +267,10 @@ impl Simd for Relaxed {
         zip(w, a, |w, a| i32x4_extadd_pairwise_i16x8(i16x8_relaxed_dot_i8x16_i7x16(a, w)))
     }
 }
+
+/// Bytes of a quad of 16 rows.
+#[cfg(target_feature = "relaxed-simd")]
+static STEP: usize = 64;
 
 #[cfg(target_feature = "relaxed-simd")]
 #[allow(unsafe_code)]
@@ -292,22 +296,22 @@ impl ShortDot for Relaxed {
         unsafe {
             let mut short = [[Self::s_zero(); T]; 2];
             // A loop that stays one: unrolled into one block of code, all loads came first and everything spilled (half the
-            // speed). A number of turns that LLVM cannot know keeps it; V8 unrolls it well.
-            let turns = core::hint::black_box(1u32 << (STEPS - 1));
-            let mut left = turns;
+            // speed). A step that LLVM cannot know keeps it; V8 unrolls it well. Read, and not `black_box`: that one is a
+            // store, and all that memory holds is loaded anew behind it.
+            let step = (&raw const STEP).read_volatile();
+            let end = w.add(step * STEPS);
             loop {
                 let rows = [Self::i_load(w), Self::i_load(w.add(32))];
                 for t in 0..T {
-                    let a = Self::i_splat(a[t].cast::<i32>().read_unaligned());
+                    let a = [v128_load32_splat(a[t].cast()); 2];
                     for r in 0..2 {
                         short[r][t] = Self::s_dot(short[r][t], rows[r], a);
                     }
                 }
-                left >>= 1;
-                if left == 0 {
+                w = w.add(step);
+                if w == end {
                     break;
                 }
-                w = w.add(64);
                 for t in 0..T {
                     a[t] = a[t].add(4);
                 }
@@ -318,47 +322,5 @@ impl ShortDot for Relaxed {
     #[inline(always)]
     unsafe fn s_widen(acc: Self::Short, scale: Self::I) -> Self::I {
         zip(acc, scale, |acc, scale| i32x4_dot_i16x8(acc, scale))
-    }
-}
-
-#[cfg(target_feature = "relaxed-simd")]
-#[allow(unsafe_code)]
-impl super::ByteDot for Relaxed {
-    #[inline(always)]
-    unsafe fn sums<const T: usize>(
-        mut w: *const u8,
-        mut a: [*const i8; T],
-        init: [i32; T],
-        quads: usize,
-    ) -> [[Self::I; T]; 2] {
-        // SAFETY: as the caller gives it.
-        unsafe {
-            let mut int = [[Self::i_splat(0); T]; 2];
-            for int in &mut int {
-                for t in 0..T {
-                    int[t] = Self::i_splat(init[t]);
-                }
-            }
-            let turns = core::hint::black_box(1u32 << (quads - 1));
-            let mut left = turns;
-            loop {
-                let rows = [Self::i_load(w), Self::i_load(w.add(32))];
-                for t in 0..T {
-                    let a = i32x4_splat(a[t].cast::<i32>().read_unaligned());
-                    for r in 0..2 {
-                        int[r][t] = zip(rows[r], int[r][t], |w, int| i32x4_relaxed_dot_i8x16_i7x16_add(a, w, int));
-                    }
-                }
-                left >>= 1;
-                if left == 0 {
-                    break;
-                }
-                w = w.add(64);
-                for t in 0..T {
-                    a[t] = a[t].add(4);
-                }
-            }
-            int
-        }
     }
 }

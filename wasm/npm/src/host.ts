@@ -69,6 +69,9 @@ export class Host {
   private learning: { name: string; timer: ReturnType<typeof setTimeout> | null } | null = null;
   /** Builds by their URLs, while a router is loaded. */
   private readonly modules = new Map<string, Promise<WebAssembly.Module>>();
+  private sent: (module: WebAssembly.Module | null) => void = () => {};
+  /** What the page compiled. */
+  private readonly module = new Promise<WebAssembly.Module | null>((resolve) => (this.sent = resolve));
 
   constructor(private readonly platform: Platform) {}
 
@@ -76,6 +79,10 @@ export class Host {
   handle(request: Request): void {
     if (request.type === "abort") {
       this.aborts.get(request.id)?.abort();
+      return;
+    }
+    if (request.type === "module") {
+      this.sent(request.module);
       return;
     }
     if (request.type === "thread") {
@@ -281,6 +288,7 @@ export class Host {
     this.progress("engine", 0, null, false);
     // It is compiled while the model is looked for. Where that fails, it is told when the engine is wanted.
     const url = load.wasm[build];
+    if (url && load.sends) this.modules.set(url, this.module.then((module) => module ?? this.platform.compile(url)));
     if (url) this.compile(url).catch(() => {});
 
     /** Instantiates the engine, with as much memory as the model needs. */
