@@ -14,7 +14,7 @@ import { parseArgs } from "node:util";
 import { ISOLATED, serve } from "../../wasm/npm/test/server.mjs";
 import { heads, hiddenSize } from "./heads.mjs";
 import { memory, renderers } from "./memory.mjs";
-import { longest } from "./trace.mjs";
+import { longest } from "../../wasm/npm/test/trace.mjs";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const { values: args } = parseArgs({
@@ -111,7 +111,7 @@ for (let i = 0; i < Number(args.visits); i++) {
   const watch = setInterval(() => (peak = Math.max(peak, memory(pids))), 50);
   const { marks, tokens, about } = await page.evaluate(([options]) => go(options, "Write a short poem about the sea and the wind in the old harbour"), [options]);
   clearInterval(watch);
-  const tasks = await tracer.stop();
+  const tasks = (await tracer.stop()).tasks.slice(0, 8);
   const settled = memory(pids);
   run.visits.push({ marks, tokens, build: about.build, threads: about.threads, source: about.source, stored: about.stored, engine_memory: about.memory, memory: settled, peak, tasks });
   await context.close();
