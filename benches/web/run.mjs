@@ -173,7 +173,8 @@ for (const [i, engine] of engines.entries()) {
   console.error(`${engine.name}, ${engine.threads} threads: cold ${cold.ms.toFixed(0)} ms, stored ${stored.ms.toFixed(0)} ms, first ${first.ms.toFixed(0)} ms, peak ${Math.round(engine.peak / 1e6)} MB`);
 }
 
-const before = fs.existsSync(args.out) ? JSON.parse(fs.readFileSync(args.out, "utf8")) : { runs: [] };
+// A record of an older form, of one run, gives way.
+const before = { runs: (fs.existsSync(args.out) && JSON.parse(fs.readFileSync(args.out, "utf8")).runs) || [] };
 for (let round = 0; round < rounds; round++) {
   for (const n of sizes) {
     for (const engine of engines) {
