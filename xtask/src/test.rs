@@ -56,9 +56,10 @@ const TARGETS: [(&str, &[&str]); 3] = [
 ];
 
 /// The npm package: its types, then its tests where it runs.
-const NPM: [(&str, &str); 4] = [
+const NPM: [(&str, &str); 5] = [
     ("npm types", "types"),
     ("npm node", "test/node.test.mjs"),
+    ("npm deno and bun", "test/runtimes.test.mjs"),
     ("npm browser", "test/browser.test.mjs"),
     ("npm bundlers", "test/bundlers.test.mjs"),
 ];
@@ -193,8 +194,18 @@ impl Session {
     /// A step of the npm package, which `cargo xtask wasm` builds.
     fn npm(&mut self, name: &str, script: &str) -> Result<(), String> {
         let package = crate::wasm::package();
-        if let Some(why) = lacks_npm(&package, script != "types" && script != "test/node.test.mjs") {
+        let browser = !["types", "test/node.test.mjs", "test/runtimes.test.mjs"].contains(&script);
+        if let Some(why) = lacks_npm(&package, browser) {
             return self.skip(name, &why);
+        }
+        if script == "test/runtimes.test.mjs" {
+            let got = Command::new(crate::wasm::npm())
+                .arg("ci")
+                .current_dir(package.join("test/runtimes"))
+                .status();
+            if !got.is_ok_and(|status| status.success()) {
+                return self.skip(name, "npm carries no Deno or Bun for this machine, or cannot be reached");
+            }
         }
         if script == "types" {
             return succeed(Command::new(crate::wasm::npm()).args(["run", "check"]).current_dir(&package));

@@ -13,6 +13,10 @@ const QUADS: usize = BLOCK / 4;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 const PAIRS: usize = BLOCK / 2;
 
+/// Bytes of a step of 16 rows, of two words each.
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+static STEP: usize = 4 * PANEL_ROWS;
+
 /// What a kernel must know of a format beside the range of its quants.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
@@ -267,9 +271,10 @@ impl<S: Simd> Dot<S> for Words {
             let mut int = [[S::i_splat(0); T]; 2];
             let (mut w, mut a) = (w, a);
             // A loop that stays one: unrolled into one block of code, all loads came first and everything spilled (half the
-            // speed). A number of turns that LLVM cannot know keeps it; V8 unrolls it well.
-            let turns = core::hint::black_box(1u32 << (PAIRS - 1));
-            let mut left = turns;
+            // speed). A step that LLVM cannot know keeps it; V8 unrolls it well. Read, and not `black_box`: that one is a
+            // store, and all that memory holds is loaded anew behind it.
+            let step = (&raw const STEP).read_volatile();
+            let end = w.add(step * PAIRS);
             loop {
                 let rows = [S::i_load(w), S::i_load(w.add(4 * LANES))];
                 for t in 0..T {
@@ -278,11 +283,10 @@ impl<S: Simd> Dot<S> for Words {
                         int[r][t] = S::i_add(int[r][t], S::i_dot16(rows[r], a));
                     }
                 }
-                left >>= 1;
-                if left == 0 {
+                w = w.add(step);
+                if w == end {
                     break;
                 }
-                w = w.add(4 * PANEL_ROWS);
                 for t in 0..T {
                     a[t] = a[t].add(2);
                 }

@@ -288,6 +288,10 @@ impl Simd for Relaxed {
     }
 }
 
+/// Bytes of a quad of 16 rows.
+#[cfg(target_feature = "relaxed-simd")]
+static STEP: usize = 64;
+
 #[cfg(target_feature = "relaxed-simd")]
 #[allow(unsafe_code)]
 impl ShortDot for Relaxed {
@@ -312,22 +316,22 @@ impl ShortDot for Relaxed {
         unsafe {
             let mut short = [[Self::s_zero(); T]; 2];
             // A loop that stays one: unrolled into one block of code, all loads came first and everything spilled (half the
-            // speed). A number of turns that LLVM cannot know keeps it; V8 unrolls it well.
-            let turns = core::hint::black_box(1u32 << (STEPS - 1));
-            let mut left = turns;
+            // speed). A step that LLVM cannot know keeps it; V8 unrolls it well. Read, and not `black_box`: that one is a
+            // store, and all that memory holds is loaded anew behind it.
+            let step = (&raw const STEP).read_volatile();
+            let end = w.add(step * STEPS);
             loop {
                 let rows = [Self::i_load(w), Self::i_load(w.add(32))];
                 for t in 0..T {
-                    let a = Self::i_splat(a[t].cast::<i32>().read_unaligned());
+                    let a = [v128_load32_splat(a[t].cast()); 2];
                     for r in 0..2 {
                         short[r][t] = Self::s_dot(short[r][t], rows[r], a);
                     }
                 }
-                left >>= 1;
-                if left == 0 {
+                w = w.add(step);
+                if w == end {
                     break;
                 }
-                w = w.add(64);
                 for t in 0..T {
                     a[t] = a[t].add(4);
                 }

@@ -85,6 +85,9 @@ export async function openFile(spec: SentFile, call: Call): Promise<OpenFile | n
   }
 }
 
+/** Under this name it is kept that a server had no such file. */
+const absent = (id: string) => `absent-${id}`;
+
 /** Answers of a server that a second try may change. */
 const PASSING = new Set([408, 425, 429, 500, 502, 503, 504]);
 
@@ -172,6 +175,8 @@ async function fetchFile(
         response = await fetch(spec.url, { headers, signal: call.signal, cache });
       } catch (error) {
         if (call.signal.aborted) throw aborted(call.signal);
+        // Without a network, a file that was not there is not there.
+        if (spec.optional && (await store?.readBytes(absent(id)))) return null;
         if (++failures > RETRIES || have === 0) {
           throw new ZenEdgeError("network", `${spec.url} cannot be fetched; the next load goes on from what has come`, {
             cause: error,
@@ -193,6 +198,7 @@ async function fetchFile(
       if (!response.ok) {
         if (spec.optional && response.status === 404) {
           await response.body?.cancel();
+          await store?.writeBytes(absent(id), Uint8Array.of(0)).catch(() => {});
           return null;
         }
         if (PASSING.has(response.status) && ++failures <= RETRIES) {

@@ -82,3 +82,13 @@ export function fromHandle(
     },
   };
 }
+
+/** Compiles what a URL holds, while it comes. */
+export async function compile(url: string): Promise<WebAssembly.Module> {
+  const response = await fetch(url);
+  if (!response.ok) throw new ZenEdgeError("http", `the server answers ${response.status}`);
+  // Some servers do not know the type, and streaming insists on it.
+  return response.headers.get("content-type")?.startsWith("application/wasm")
+    ? WebAssembly.compileStreaming(response)
+    : WebAssembly.compile(await response.arrayBuffer());
+}

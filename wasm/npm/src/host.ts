@@ -67,6 +67,11 @@ export class Host {
   private readonly sessions = new Map<number, { typing: Typing; latest: AbortController | null }>();
   private readonly texts = new Set<AbortController>();
   private learning: { name: string; timer: ReturnType<typeof setTimeout> | null } | null = null;
+  /** Builds by their URLs, while a router is loaded. */
+  private readonly modules = new Map<string, Promise<WebAssembly.Module>>();
+  private sent: (module: WebAssembly.Module | null) => void = () => {};
+  /** What the page compiled. */
+  private readonly module = new Promise<WebAssembly.Module | null>((resolve) => (this.sent = resolve));
 
   constructor(private readonly platform: Platform) {}
 
@@ -74,6 +79,10 @@ export class Host {
   handle(request: Request): void {
     if (request.type === "abort") {
       this.aborts.get(request.id)?.abort();
+      return;
+    }
+    if (request.type === "module") {
+      this.sent(request.module);
       return;
     }
     if (request.type === "thread") {
@@ -277,6 +286,10 @@ export class Host {
     let threads = load.pick.threads;
     let made: Glue | null = null;
     this.progress("engine", 0, null, false);
+    // It is compiled while the model is looked for. Where that fails, it is told when the engine is wanted.
+    const url = load.wasm[build];
+    if (url && load.sends) this.modules.set(url, this.module.then((module) => module ?? this.platform.compile(url)));
+    if (url) this.compile(url).catch(() => {});
 
     /** Instantiates the engine, with as much memory as the model needs. */
     const begin = async (size: number | null): Promise<new () => Hash> => {
@@ -308,10 +321,16 @@ export class Host {
     for (let again = false; ; again = true) {
       let current = again ? await this.opened(open("model", specs.model)) : model;
       try {
-        const heads = await this.opened(open("heads", specs.heads));
-        const config = await this.opened(open("config", specs.config));
-        const catalog = specs.catalog ? await this.opened(open("catalog", specs.catalog)) : null;
-        const policy = specs.policy ? await this.opened(open("policy", specs.policy)) : null;
+        const beside = await Promise.allSettled([
+          this.opened(open("heads", specs.heads)),
+          this.opened(open("config", specs.config)),
+          specs.catalog ? this.opened(open("catalog", specs.catalog)) : null,
+          specs.policy ? this.opened(open("policy", specs.policy)) : null,
+        ]);
+        const [heads, config, catalog, policy] = beside.map((file) => {
+          if (file.status === "rejected") throw file.reason;
+          return file.value;
+        });
         if (signal.aborted) throw this.gone(signal);
         if (!current || !heads || !config) throw new ZenEdgeError("http", "the heads' folder lacks a file");
         this.progress("weights", 0, current.size, current.stored);
@@ -337,6 +356,7 @@ export class Host {
         await this.restore(load.learning, heads, warn);
         this.platform.alive(load.alive);
         this.model = current;
+        this.modules.clear();
         return {
           ...about,
           build,
@@ -377,13 +397,19 @@ export class Host {
     this.platform.post({ type: "progress", progress: { stage, loaded, total, stored } });
   }
 
+  private compile(url: string): Promise<WebAssembly.Module> {
+    const module = this.modules.get(url) ?? this.platform.compile(url);
+    this.modules.set(url, module);
+    return module;
+  }
+
   private async start(build: Build, wasm: Record<string, string>, size: number | null, threads: number): Promise<Glue> {
     const made = glue[build];
     const url = wasm[build];
     if (!made || !url) throw new ZenEdgeError("no_wasm", `this package has no build ${build}`);
     let module: WebAssembly.Module;
     try {
-      module = await this.platform.compile(url);
+      module = await this.compile(url);
     } catch (error) {
       throw new ZenEdgeError(
         "no_wasm",

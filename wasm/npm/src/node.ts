@@ -49,6 +49,8 @@ export const host: Host = {
   isolated: () => true,
   hardware: () => os.availableParallelism(),
   persist: async () => false,
+  // Deno and newer Nodes have locks, but our worker holds none there.
+  locks: () => false,
   device() {
     const { bun, deno, node } = process.versions as Record<string, string | undefined>;
     const runtime = bun ? `Bun ${bun}` : deno ? `Deno ${deno}` : `Node ${node}`;

@@ -1,4 +1,5 @@
 // What a page's side of the package does with the browser.
+import { compile } from "./files.js";
 import type { Host, Port } from "./router.js";
 import type { Reply } from "./protocol.js";
 
@@ -55,6 +56,8 @@ export const host: Host = {
   url: (text) => new URL(text, document_()).href,
   isolated: () => globalThis.crossOriginIsolated === true,
   hardware: () => navigator.hardwareConcurrency,
+  compile,
+  locks: () => typeof navigator === "object" && Boolean(navigator.locks),
   persist: async () => (await navigator.storage?.persist?.()) ?? false,
   device() {
     const own = navigator as {

@@ -11,6 +11,8 @@ export type SentFile =
 export interface SentLoad {
   pick: Pick;
   wasm: Record<string, string>;
+  /** Whether the page compiles the picked build and sends it: that takes as long as a worker takes to start. */
+  sends: boolean;
   files: {
     model: SentFile;
     heads: SentFile;
@@ -30,6 +32,8 @@ export interface SentLoad {
 export type Request =
   | { type: "call"; id: number; method: string; args: unknown[] }
   | { type: "abort"; id: number }
+  /** What `sends` speaks of; `null`: the page could not. */
+  | { type: "module"; module: WebAssembly.Module | null }
   /** To a worker that is to be a thread of another's pool. */
   | { type: "thread"; build: string; module: WebAssembly.Module; memory: WebAssembly.Memory };
 

@@ -42,6 +42,10 @@ export interface Host {
   isolated(): boolean;
   hardware(): number;
   persist(): Promise<boolean>;
+  /** Compiles a build beside the worker's start, where a module can be sent. */
+  compile?(url: string): Promise<WebAssembly.Module>;
+  /** Whether a worker that dies is known by the lock that it held; else its port tells. */
+  locks(): boolean;
   /** What the platform tells of the machine. */
   device(): BenchRecord["device"];
 }
@@ -88,6 +92,11 @@ class Link {
   /** The number of a call that is yet to be made. */
   next(): number {
     return ++this.last;
+  }
+
+  /** Gives the worker its engine. */
+  send(module: WebAssembly.Module | null): void {
+    if (!this.over) this.port.post({ type: "module", module });
   }
 
   /** Ends the work of a call, and leaves it to the worker how that call is answered. */
@@ -271,6 +280,7 @@ export class Router {
     const load: SentLoad = {
       pick: picked,
       wasm: host.wasm(assets),
+      sends: host.compile !== undefined,
       files: specs(assets, options),
       storage: options.storage ?? "auto",
       learning: options.learning ?? true,
@@ -279,6 +289,8 @@ export class Router {
       alive,
     };
     const link = new Link(host.spawn(assets));
+    const send = (module: WebAssembly.Module | null) => link.send(module);
+    host.compile?.(load.wasm[picked.build]!).then(send, () => send(null));
     link.onProgress = options.onProgress;
     try {
       const about = await link.call<Omit<About, "load_ms" | "hints">>("load", [load], signal);
@@ -433,7 +445,7 @@ export class Router {
 
 /** A worker that dies without a word frees its lock: then we hold it, and know. */
 function watch(link: Link, alive: string): void {
-  if (typeof navigator === "undefined" || !navigator.locks) return;
+  if (!host.locks()) return;
   void navigator.locks
     .request(alive, () => link.end(new ZenEdgeError("crashed", "the worker died; load the router anew")))
     .catch(() => {});

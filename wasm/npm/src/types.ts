@@ -149,14 +149,32 @@ export interface Confidence {
   calibrated: number | null;
 }
 
+/** A GPU. */
+export interface Adapter {
+  /** Its name; browsers tell little of it. */
+  name: string;
+  /** The driver's, as far as it tells it. */
+  driver: string;
+  /** Through what it is reached. */
+  api: "webgpu" | "vulkan" | "metal" | "dx12";
+  /** Whether it is a processor that plays a GPU. */
+  software: boolean;
+  /** Whether a device was lost before, and this one took over. */
+  rebuilt: boolean;
+}
+
 /** What ran. */
 export interface Backend {
-  /** `cpu`. */
-  device: string;
-  /** The instruction set of the kernels: `simd128` or `relaxed-simd`. */
+  /** The device that read the prompt. */
+  device: "cpu" | "gpu";
+  /** The instruction set of the kernels: `simd128` or `relaxed-simd`; `wgsl` on a GPU. */
   isa: string;
-  /** Threads. */
+  /** Threads of the CPU. */
   threads: number;
+  /** The GPU that read the prompt, where one did. */
+  adapter?: Adapter;
+  /** Why the CPU answered where a GPU was asked for. */
+  fallback?: string;
 }
 
 /** Milliseconds. */

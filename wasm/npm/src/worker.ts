@@ -1,7 +1,7 @@
 // The browser's worker. It is bundled into one script without imports, so that it runs as a module and as a classic
 // worker, from a bundle, from a CDN through a blob, and as a thread of its own pool.
 import { openFile } from "./download.js";
-import { ZenEdgeError } from "./errors.js";
+import { compile } from "./files.js";
 import { Host, type Platform } from "./host.js";
 import type { Reply, Request } from "./protocol.js";
 import { openStore, type Idb, type Opfs } from "./store.js";
@@ -24,14 +24,7 @@ const platform: Platform = {
     scope.postMessage(reply, transfer);
   },
 
-  async compile(url) {
-    const response = await fetch(url);
-    if (!response.ok) throw new ZenEdgeError("http", `the server answers ${response.status}`);
-    // Some servers do not know the type, and streaming insists on it.
-    return response.headers.get("content-type")?.startsWith("application/wasm")
-      ? WebAssembly.compileStreaming(response)
-      : WebAssembly.compile(await response.arrayBuffer());
-  },
+  compile,
 
   turn() {
     return new Promise((resolve) => {

@@ -6,6 +6,7 @@ import * as path from "node:path";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
 import { ISOLATED, serve } from "./server.mjs";
+import { longest } from "./trace.mjs";
 import { CHOICES, CONTEXT, LONG, PROMPTS, TEXTS, bare, built, dist, native, nativeChoice, nativeText, sameChoices } from "./support.mjs";
 
 const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
@@ -125,6 +126,43 @@ for (const build of built) {
     }
   });
 }
+
+test("the work is the worker's: no task of the page is a twentieth of it, while it loads and while it routes", async (t) => {
+  const { tab, context } = await page(t);
+  const trace = await longest(context, tab);
+  await tab.evaluate(() => performance.mark("begin"));
+  const tokens = await tab.evaluate(async (long) => {
+    const router = await zen.Router.load({ cacheBytes: 0, prefixBytes: 0 });
+    let tokens = 0;
+    for (let i = 0; i < 10; i++) tokens += (await router.route(`${i} ${long}`)).tokens;
+    await router.close();
+    return tokens;
+  }, LONG);
+  assert.ok(tokens > 5000, `${tokens}`);
+  const { tasks, workers } = await trace.stop();
+  // By the processor's time, which does not depend on what else the machine does.
+  const most = Math.max(...tasks.map(({ cpu }) => cpu));
+  t.diagnostic(`the longest task took ${most} ms of the processor, the workers ${workers} ms`);
+  assert.ok(most > 0 && 20 * most < workers, `${most} of ${workers} ms`);
+});
+
+test("a folder without a catalog is a folder without one offline too", async (t) => {
+  const { tab, site } = await page(t);
+  site.pages["/model.gguf"] = fs.readFileSync(MODEL);
+  site.pages["/heads/heads.safetensors"] = fs.readFileSync(path.join(dist, "pack/heads.safetensors"));
+  site.pages["/heads/router_config.json"] = fs.readFileSync(path.join(dist, "pack/router_config.json"));
+  const options = { model: "/model.gguf", heads: "/heads/" };
+  const online = await once(tab, options);
+  assert.ok(online.value, online.message);
+  assert.ok(site.log.some(({ path }) => path === "/heads/catalog.yaml"));
+  await tab.route(/\/(heads|model)/, (route) => route.abort());
+  await tab.context().route(/\/(heads|model)/, (route) => route.abort());
+  const offline = await once(tab, options);
+  assert.deepEqual(bare(offline.value?.outcome ?? offline), bare(online.value.outcome));
+  // What was never asked for is not taken for absent.
+  const other = await once(tab, { ...options, heads: "/heads/?other" });
+  assert.equal(other.value, undefined);
+});
 
 test("a loop over a text that is left, and one that is aborted in the prompt, leave the worker to others", async (t) => {
   const { tab } = await page(t);

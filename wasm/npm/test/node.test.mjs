@@ -17,6 +17,7 @@ import {
   native,
   nativeChoice,
   nativeText,
+  root,
   sameChoices,
 } from "./support.mjs";
 
@@ -42,6 +43,29 @@ for (const build of built) {
     await router.close();
   });
 }
+
+test("the types of what ran have the fields that the engine writes, and as optional as it leaves them out", () => {
+  const read = (file) => fs.readFileSync(path.join(root, file), "utf8");
+  const [rust, types] = [read("../../core/src/router/types.rs"), read("src/types.ts")];
+  for (const [struct, name] of [["BackendInfo", "Backend"], ["Adapter", "Adapter"]]) {
+    const theirs = new RegExp(`pub struct ${struct} \\{\n(.*?)\n\\}`, "s").exec(rust)[1];
+    const ours = new RegExp(`export interface ${name} \\{\n(.*?)\n\\}`, "s").exec(types)[1];
+    assert.deepEqual(
+      [...ours.matchAll(/^ {2}(\w+)(\??):/gm)].map(([, field, optional]) => [field, optional === "?"]),
+      [...theirs.matchAll(/^ {4}pub (\w+): (Option<)?/gm)].map(([, field, optional]) => [field, optional !== undefined]),
+    );
+  }
+});
+
+test("where the runtime has Web Locks, as Deno and newer Nodes do, a router that lives is not taken for dead", async (t) => {
+  const before = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  const locks = { request: async (_name, ...rest) => rest.at(-1)() };
+  Object.defineProperty(globalThis, "navigator", { value: { hardwareConcurrency: 1, locks }, configurable: true });
+  t.after(() => (before ? Object.defineProperty(globalThis, "navigator", before) : delete globalThis.navigator));
+  const router = await Router.load({ threads: 1 });
+  assert.equal((await router.route("hello")).tokens, 1);
+  await router.close();
+});
 
 test("an abort ends a prompt in the middle, and the next one is answered", async () => {
   const router = await Router.load({ threads: 1, cacheBytes: 0, prefixBytes: 0 });
