@@ -73,6 +73,11 @@ impl Args {
             threads: self.threads(),
             isa: self.isa,
             device: self.device,
+            #[cfg(feature = "gpu")]
+            gpu_notes: match self.device {
+                Device::Cpu => None,
+                Device::Gpu | Device::Auto => crate::state::gpu_notes().map(|notes| Arc::new(notes) as _),
+            },
             ..RouterOptions::default()
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use zen_edge_core::backbone::Backbone;
 use zen_edge_core::backbone::gpu::{
-    Gpu, GpuBackbone, GpuFailure, GpuOptions, Now, PromptProof, block_on, measure,
+    Gpu, GpuBackbone, GpuFailure, GpuNotes, GpuOptions, NotesKeeper, Now, PromptProof, block_on, measure,
 };
 use zen_edge_core::pack::LoadError;
 use zen_edge_kernels::format::BlockType;
@@ -112,7 +112,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let start = Instant::now();
     let now: Now = Arc::new(move || start.elapsed());
     let options = GpuOptions { software: true, now: Some(now.clone()), ..GpuOptions::default() };
-    let opened = block_on(GpuBackbone::open(backbone.clone(), &options))?;
+    // Whatever an earlier start found or left behind: this one tries, and what it finds is remembered.
+    let (mut notes, kept) = (GpuNotes::default(), crate::state::gpu_notes());
+    let write = |notes: &GpuNotes| kept.as_ref().map(|file| block_on(file.write(notes.to_bytes())));
+    let _ = notes.begin();
+    write(&notes);
+    let opened = block_on(GpuBackbone::open_with(backbone.clone(), &options, &mut notes));
+    notes.ended();
+    write(&notes);
+    let opened = opened?;
     let open_ms = start.elapsed().as_secs_f64() * 1e3;
     let (info, limits) = (opened.gpu().info(), opened.gpu().limits());
     let mut report = Report {

@@ -7,10 +7,15 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+#[cfg(feature = "gpu")]
+use zen_edge_core::backbone::gpu::NotesFile;
 use zen_edge_core::router::{Counts, Router};
 
 /// Names another folder for it.
 pub const FOLDER: &str = "ZEN_EDGE_STATE";
+
+/// What is remembered of GPUs.
+const GPU: &str = "gpu.json";
 
 /// The folder. Whoever has one holds its lock until they drop it.
 pub struct State {
@@ -128,7 +133,7 @@ impl State {
         for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             // Only what is ours: the folder may be one that somebody named.
-            if name == "counts.json" || name.starts_with("learning-") {
+            if ["counts.json", GPU].contains(&name) || name.starts_with("learning-") {
                 fs::remove_file(&path).map_err(|error| Failure::unwritable(&path, &error))?;
                 erased += 1;
             }
@@ -145,6 +150,14 @@ impl State {
         };
         whole().map_err(|error: io::Error| Failure::unwritable(path, &error))
     }
+}
+
+/// The file with what is remembered of GPUs, where there is a place for it. It is written whole, and so without the lock.
+#[cfg(feature = "gpu")]
+pub fn gpu_notes() -> Option<NotesFile> {
+    let folder = folder()?;
+    fs::create_dir_all(&folder).ok()?;
+    Some(NotesFile(folder.join(GPU)))
 }
 
 fn folder() -> Option<PathBuf> {

@@ -35,6 +35,8 @@ mod learner;
 mod scale;
 
 pub use file::FreshStart;
+#[cfg(all(feature = "gpu", not(target_family = "wasm")))]
+pub(crate) use file::publish;
 pub use id::{OutcomeId, ParseOutcomeIdError};
 pub use learner::DIMENSIONS;
 

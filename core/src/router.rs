@@ -26,8 +26,8 @@ mod view;
 #[cfg(not(target_family = "wasm"))]
 pub use clock::SystemClock;
 pub use clock::{Clock, NoClock};
-pub use device::GpuReader;
-pub use job::Job;
+pub use device::{GpuRead, GpuReader};
+pub use job::{Job, Step};
 pub use kept::{Kept, Stage};
 pub use learning::ObserveError;
 pub use prefixes::DEFAULT_BYTES as PREFIX_BYTES;
@@ -85,7 +85,7 @@ pub enum Calibration {
 pub struct Router {
     backbone: Arc<Backbone>,
     /// What else may run it.
-    gpu: GpuReader,
+    gpu: Arc<GpuReader>,
     tokenizer: Arc<Tokenizer>,
     config: RouterConfig,
     calibration: Calibration,
@@ -323,6 +323,22 @@ impl Router {
     #[cfg(feature = "gpu")]
     pub fn gpu(&self) -> Option<Arc<crate::backbone::gpu::GpuBackbone>> {
         self.gpu.ready()
+    }
+
+    /// Starts the GPU that the options asked for, while the CPU answers; then prompts are read by it. For a router that was
+    /// loaded with `gpu_later`, and in a browser.
+    ///
+    /// # Errors
+    /// Why the CPU goes on; [`gpu_fallback`](Self::gpu_fallback) and every answer tell it too.
+    #[cfg(feature = "gpu")]
+    pub async fn start_gpu(&self) -> Result<(), crate::backbone::gpu::GpuFailure> {
+        self.gpu.start(&self.backbone).await
+    }
+
+    /// The shortest prompt that the GPU reads, in tokens, where one runs.
+    #[cfg(feature = "gpu")]
+    pub fn gpu_from_tokens(&self) -> Option<usize> {
+        self.gpu.from_tokens()
     }
 
     /// Why the CPU runs where a GPU was asked for.

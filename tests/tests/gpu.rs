@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use zen_edge_core::backbone::gpu::{
-    Faults, Gpu, GpuBackbone, GpuError, GpuFailure, GpuOptions, Kernel, PromptProof, block_on,
+    Faults, Gpu, GpuBackbone, GpuError, GpuFailure, GpuOptions, Kernel, NotesFile, PromptProof, block_on,
 };
-use zen_edge_core::backbone::{Backbone, BackboneError, BackboneOptions, Cancel};
+use zen_edge_core::backbone::{Arithmetic, Backbone, BackboneError, BackboneOptions, Cancel};
 use zen_edge_core::gguf::Gguf;
-use zen_edge_core::router::{Device, Request, Router, RouterOptions};
+use zen_edge_core::router::{Device, Request, Router, RouterOptions, Step};
 use zen_edge_core::source::Memory;
 use zen_edge_default_pack::pack;
 use zen_edge_tests::{fixture, need, shared, skip};
 
-/// The cosine below which a vector would be another.
-const SAME: f64 = 0.9995;
+/// The least cosine with the CPU's vector: what its int8 activations cost, at most, on the default pack's prompts
+/// (.99899 in `benches/records/verify.md`). With the CPU's float arithmetic the GPU agrees to the sixth figure.
+const SAME: f64 = 0.9985;
 
 fn options() -> GpuOptions {
     let start = Instant::now();
@@ -43,26 +44,34 @@ fn open(backbone: &Arc<Backbone>, options: &GpuOptions) -> Result<GpuBackbone, G
     block_on(GpuBackbone::open(backbone.clone(), options))
 }
 
-fn backbone_is_float(path: &std::path::Path) -> bool {
-    let name = path.display().to_string();
-    ["f16.gguf", "bf16.gguf", "f32.gguf"].iter().any(|end| name.ends_with(end))
+/// The vectors of several prompts in f32 on the CPU.
+fn floats(backbone: &Backbone, prompts: &[&[u32]]) -> Vec<Vec<f32>> {
+    let mut pass = backbone.begin_float(prompts).unwrap();
+    loop {
+        if let Some(vectors) = backbone.step_float(&mut pass).unwrap() {
+            return vectors;
+        }
+    }
 }
 
 fn ids(n: usize, vocab: usize) -> Vec<u32> {
     (0..n).map(|i| u32::try_from((i * 104_729 + 3) % vocab).unwrap()).collect()
 }
 
-/// A router without memory of earlier prompts.
-fn router(device: Device, faults: Faults) -> Router {
-    let options = RouterOptions {
+fn router_options(device: Device, faults: Faults) -> RouterOptions {
+    RouterOptions {
         threads: Some(2),
         cache_bytes: Some(0),
         prefix_bytes: Some(0),
         device,
         gpu: GpuOptions { faults, ..GpuOptions::default() },
         ..RouterOptions::default()
-    };
-    Router::load(&pack(), &options).unwrap()
+    }
+}
+
+/// A router without memory of earlier prompts.
+fn router(device: Device, faults: Faults) -> Router {
+    Router::load(&pack(), &router_options(device, faults)).unwrap()
 }
 
 const PROMPT: &str = "Write a function that merges two sorted lists.";
@@ -90,15 +99,38 @@ fn every_architecture_and_format_gives_the_cpus_vector() {
             Ok(gpu) => gpu,
             Err(error) => panic!("{}: {error}", path.display()),
         };
-        for n in [1, 17, 65] {
-            let ids = ids(n, backbone.shape().vocab);
-            let expected = backbone.embed(&ids).unwrap();
-            let found = block_on(gpu.embed(&ids, None)).unwrap();
-            let proof = PromptProof::new(n, &found, &expected);
-            // Random weights carry a rounding that fell the other way far; floats are not rounded.
-            let least = if backbone_is_float(&path) { 0.999_999 } else { 0.998 };
-            assert!(proof.cosine >= least, "{}: {proof:?}", path.display());
+        let prompts = [1, 17, 65].map(|n| ids(n, backbone.shape().vocab));
+        let expected = floats(&backbone, &prompts.each_ref().map(Vec::as_slice));
+        for (ids, expected) in prompts.iter().zip(&expected) {
+            let found = block_on(gpu.embed(ids, None)).unwrap();
+            let proof = PromptProof::new(ids.len(), &found, expected);
+            assert!(proof.cosine >= 0.999_99, "{}: {proof:?}", path.display());
         }
+    }
+}
+
+#[test]
+fn the_proofs_other_side_is_a_backbone_in_float_to_the_bit() {
+    let mut files: Vec<_> = std::fs::read_dir(fixture("tiny"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "gguf"))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    for path in files {
+        let gguf = Gguf::open(Arc::new(Memory::open(&path).unwrap())).unwrap();
+        let options = BackboneOptions { threads: Some(1), ..Default::default() };
+        let (as_it_is, float) = (
+            Backbone::load(&gguf, &options).unwrap(),
+            Backbone::load(&gguf, &BackboneOptions { arithmetic: Arithmetic::Float, ..options }).unwrap(),
+        );
+        let prompts = [1, 40, 9].map(|n| ids(n, float.shape().vocab));
+        let found = floats(&as_it_is, &prompts.each_ref().map(Vec::as_slice));
+        for (ids, found) in prompts.iter().zip(&found) {
+            assert_eq!(*found, float.embed(ids).unwrap(), "{}", path.display());
+        }
+        assert!(as_it_is.begin_float(&[&[1], &[]]).is_err());
     }
 }
 
@@ -127,7 +159,7 @@ fn the_default_pack_decides_alike() {
         same += usize::from(a.decision.task == b.decision.task && a.decision.model() == b.decision.model());
         let (a, b) = (cpu.embed(prompt, &request).unwrap(), gpu.embed(prompt, &request).unwrap());
         let proof = PromptProof::new(a.reading.tokens, &b.vector, &a.vector);
-        assert!(proof.cosine >= SAME && proof.passed(), "{prompt:?}: {proof:?}");
+        assert!(proof.cosine >= SAME, "{prompt:?}: {proof:?}");
     }
     assert!(1000 * same >= 995 * prompts.len(), "{same} of {} decisions are the same", prompts.len());
 }
@@ -256,4 +288,137 @@ fn threads_share_a_gpu() {
             });
         }
     });
+}
+
+/// A start with notes in a file.
+fn start(path: &std::path::Path, faults: Faults) -> Router {
+    let options = RouterOptions {
+        gpu_notes: Some(Arc::new(NotesFile(path.to_owned()))),
+        ..router_options(Device::Gpu, faults)
+    };
+    Router::load(&pack(), &options).unwrap()
+}
+
+#[test]
+fn a_proof_is_remembered_and_so_is_a_failure() {
+    if !adapter("a_proof_is_remembered_and_so_is_a_failure") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gpu.json");
+    let proof = |router: &Router| router.gpu().expect("a GPU").proof().clone();
+    let first = proof(&start(&path, Faults::default()));
+    assert!(!first.remembered && first.kernels.len() > 10 && first.prompts.len() == 3);
+    let again = proof(&start(&path, Faults::default()));
+    assert!(again.remembered && again.kernels.is_empty() && again.prompts.len() == 1, "{again:?}");
+    assert!(again.prompts[0].passed());
+    // A device that is wrong now was right before: the answer of then tells.
+    let wrong = Faults { wrong: Some(Kernel::Gemm), ..Faults::default() };
+    let why = start(&path, wrong).gpu_fallback().expect("it is refused");
+    assert!(why.contains("self-test") && why.contains("gemm"), "{why}");
+    // That is remembered as well, though it is right again; the words say where.
+    let why = start(&path, Faults::default()).gpu_fallback().expect("it is refused unseen");
+    assert!(why.contains("gemm") && why.contains("earlier start") && why.contains("gpu.json"), "{why}");
+    std::fs::remove_file(&path).unwrap();
+    assert!(!proof(&start(&path, Faults::default())).remembered);
+    // What was kept is damaged: it is proved anew, and not refused for it.
+    let text = std::fs::read_to_string(&path).unwrap();
+    let at = text.find("\"answer\":[").expect("an answer is kept") + 10;
+    std::fs::write(&path, format!("{}9e3,{}", &text[..at], &text[at..])).unwrap();
+    assert!(!proof(&start(&path, Faults::default())).remembered);
+    std::fs::write(&path, &text[..text.len() / 2]).unwrap();
+    assert!(!proof(&start(&path, Faults::default())).remembered);
+    // No place to keep anything: every start is as the first.
+    let nowhere = folder.path().join("none/gpu.json");
+    assert!(!proof(&start(&nowhere, Faults::default())).remembered);
+}
+
+#[test]
+fn a_start_that_never_ended_is_not_repeated_at_once() {
+    if !adapter("a_start_that_never_ended_is_not_repeated_at_once") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gpu.json");
+    // The start ends in a panic in its middle, as a driver would end the process.
+    let died = std::panic::catch_unwind(|| {
+        let mut options = router_options(Device::Gpu, Faults::default());
+        options.gpu.now = Some(Arc::new(|| panic!("the driver dies")));
+        options.gpu_notes = Some(Arc::new(NotesFile(path.clone())));
+        Router::load(&pack(), &options).map(|_| ())
+    });
+    assert!(died.is_err());
+    let router = start(&path, Faults::default());
+    let reading = router.route(PROMPT, &Request::default()).unwrap().reading;
+    let why = reading.backend.fallback.expect("a reason");
+    assert!(reading.backend.device == "cpu" && router.gpu().is_none());
+    assert!(why.contains("never finished") && why.contains("gpu.json"), "{why}");
+    assert!(start(&path, Faults::default()).gpu().is_some(), "the next one tries it again");
+    assert!(start(&path, Faults::default()).gpu().is_some());
+    // A failure that is told is an end.
+    start(&path, Faults { no_memory: true, ..Faults::default() });
+    assert!(start(&path, Faults::default()).gpu().is_some());
+}
+
+#[test]
+fn the_cpu_answers_until_the_gpu_is_ready() {
+    if !adapter("the_cpu_answers_until_the_gpu_is_ready") {
+        return;
+    }
+    let options = RouterOptions { gpu_later: true, ..router_options(Device::Gpu, Faults::default()) };
+    let router = Arc::new(Router::load(&pack(), &options).unwrap());
+    let request = Request::default();
+    let before = router.route(PROMPT, &request).unwrap();
+    assert_eq!(before.reading.backend.device, "cpu");
+    assert!(before.reading.backend.fallback.unwrap().contains("not ready"));
+    let starting = router.clone();
+    let thread = std::thread::spawn(move || block_on(starting.start_gpu()));
+    while !thread.is_finished() {
+        let outcome = router.route(PROMPT, &request).unwrap();
+        assert_eq!(outcome.decision.task, before.decision.task);
+    }
+    thread.join().unwrap().unwrap();
+    let after = router.route(PROMPT, &request).unwrap();
+    assert_eq!((after.reading.backend.device, after.reading.backend.fallback), ("gpu", None));
+    assert_eq!(after.decision.task, before.decision.task);
+}
+
+#[test]
+fn a_job_waits_for_the_gpu_and_goes_on_with_the_cpu_where_that_is_lost() {
+    if !adapter("a_job_waits_for_the_gpu_and_goes_on_with_the_cpu_where_that_is_lost") {
+        return;
+    }
+    let losses = Arc::new(AtomicU64::new(0));
+    let router = Arc::new(router(Device::Gpu, Faults { losses: losses.clone(), ..Faults::default() }));
+    let cpu = self::router(Device::Cpu, Faults::default());
+    let plain = cpu.embed(PROMPT, &Request::default()).unwrap();
+    let drive = || {
+        let mut job = router.begin_embed(PROMPT, &Request::default());
+        let mut waited = false;
+        loop {
+            match job.advance(std::task::Waker::noop()) {
+                Step::Done => break,
+                Step::Waiting => waited = true,
+                Step::Working => {}
+            }
+        }
+        (job.embedding().unwrap(), waited)
+    };
+    let (read, waited) = drive();
+    assert!(waited && read.reading.backend.device == "gpu", "{:?}", read.reading.backend);
+    assert!(PromptProof::new(0, &read.vector, &plain.vector).cosine >= SAME);
+    // Dropped in its middle: the next one is none the worse.
+    drop(router.begin_embed(PROMPT, &Request::default()));
+    drop(router.begin(PROMPT, &Request::default()));
+    assert_eq!(router.stats().counts.cancelled, 1);
+    // Lost once, the next device answers; lost again, the CPU does, with its bits.
+    losses.store(1, Ordering::Relaxed);
+    let (read, _) = drive();
+    assert!(read.reading.backend.adapter.expect("a device").rebuilt);
+    losses.store(1, Ordering::Relaxed);
+    for _ in 0..2 {
+        let (read, _) = drive();
+        assert_eq!(read.vector, plain.vector);
+        assert!(read.reading.backend.device == "cpu" && read.reading.backend.fallback.is_some());
+    }
 }

@@ -223,10 +223,17 @@ struct Walk<'a> {
 
 /// Queries × keys of a step of attention, about: at 0.6B, of 16 heads, some 50 ms on one thread.
 const ATTENTION: usize = 400_000;
+/// Tokens of a chunk in f32, several times slower: so a step takes about as long as one of int8.
+const FLOAT_CHUNK: usize = 32;
 /// Tokens that a chunk has at least, where there are so many: fewer would unpack the weights too often.
 const LEAST: usize = 128;
 
 impl Walk<'_> {
+    /// The layer whose weights come next: the last one where all are done, for of that some rows may be left to finish.
+    fn current(&self) -> usize {
+        self.layer.min(self.depth.saturating_sub(1))
+    }
+
     /// Tokens of the chunk that comes next: the later in a prompt, the fewer, for each has more keys to look at. So no step
     /// takes much longer than the others, and a cancel is heard soon.
     fn rows(&self) -> usize {
@@ -260,7 +267,48 @@ impl Pass {
     }
 }
 
+/// Prompts on their way through the layers in f32, whatever the backbone's own arithmetic is: [`Backbone::begin_float`].
+pub struct FloatPass {
+    walk: Walk<'static>,
+    /// The weights of one layer, and which.
+    layer: Option<(usize, Layer)>,
+}
+
 impl Backbone {
+    /// Begins a pass over several prompts in the arithmetic of [`Arithmetic::Float`](super::Arithmetic::Float), to the bit
+    /// what a backbone that was loaded so gives, with one layer of f32 weights in memory at a time. Slow: it is what another
+    /// implementation is judged by, not what users run.
+    ///
+    /// # Errors
+    /// As [`embed`](Self::embed), for the first prompt that has the fault.
+    pub fn begin_float(&self, prompts: &[&[u32]]) -> Result<FloatPass, BackboneError> {
+        for ids in prompts {
+            self.check(ids)?;
+        }
+        let segments = prompts.iter().map(|ids| Segment {
+            caches: Caches::Passing(self.cache()),
+            ids: ids.to_vec().into(),
+            start: 0,
+            vector: Pooled::new(&self.pooling, ids.len()),
+        });
+        let chunk = self.chunk.min(FLOAT_CHUNK);
+        Ok(FloatPass { walk: self.walk(segments.collect(), chunk, &self.pooling)?, layer: None })
+    }
+
+    /// Makes one step of such a pass: the prompts' vectors after the last one, else `None`.
+    ///
+    /// # Errors
+    /// As [`embed`](Self::embed); a pass that has ended has no tokens left.
+    pub fn step_float(&self, pass: &mut FloatPass) -> Result<Option<Vec<Vec<f32>>>, BackboneError> {
+        let current = pass.walk.current();
+        if pass.layer.as_ref().is_none_or(|(index, _)| *index != current) {
+            // The old one goes before the new one comes.
+            pass.layer = None;
+        }
+        let (_, layer) = pass.layer.get_or_insert_with(|| (current, self.layers[current].to_float()));
+        self.advance_in(&mut pass.walk, layer)
+    }
+
     /// Begins a pass over `ids` that is made in steps. With a context, the tokens that it shares with their start are
     /// reused and the rest is appended to it.
     ///
@@ -578,10 +626,14 @@ impl Backbone {
     ///
     /// Layer after layer, `chunk` tokens at a time: beside the residual stream, memory does not grow with the prompt.
     fn advance(&self, walk: &mut Walk<'_>) -> Result<Option<Vec<Vec<f32>>>, BackboneError> {
+        self.advance_in(walk, &self.layers[walk.current()])
+    }
+
+    /// [`advance`](Self::advance) with the weights of [`Walk::current`] given.
+    fn advance_in(&self, walk: &mut Walk<'_>, layer: &Layer) -> Result<Option<Vec<Vec<f32>>>, BackboneError> {
         if walk.layer == walk.depth {
-            return self.ended(walk).map(Some);
+            return self.ended(walk, layer).map(Some);
         }
-        let layer = &self.layers[walk.layer];
         let rows = walk.start..walk.positions.len().min(walk.start + walk.rows());
         let s = &mut walk.scratch;
         let hidden = self.shape.hidden;
@@ -657,7 +709,8 @@ impl Backbone {
             }
         }
         // What is not finite is what is looked for.
-        let _ = self.ended(&mut walk);
+        let last = walk.current();
+        let _ = self.ended(&mut walk, &self.layers[last]);
         see(place(walk.depth + 1, "final norm", false), &walk.scratch.h);
         Ok(())
     }
@@ -679,14 +732,14 @@ impl Backbone {
     }
 
     /// What is left of the last layer, where it is done for the wanted rows alone, and the final norm.
-    fn ended(&self, walk: &mut Walk<'_>) -> Result<Vec<Vec<f32>>, BackboneError> {
+    fn ended(&self, walk: &mut Walk<'_>, layer: &Layer) -> Result<Vec<Vec<f32>>, BackboneError> {
         let hidden = self.shape.hidden;
         let wanted = std::mem::replace(&mut walk.wanted, Wanted::Nothing);
         if let Wanted::Rows(rows) = &wanted {
-            self.finish_rows(walk, rows);
+            self.finish_rows(walk, rows, layer);
         }
         let s = &mut walk.scratch;
-        let layer = if walk.depth == self.shape.layers {
+        let read = if walk.depth == self.shape.layers {
             self.norm(&s.x, &self.output_norm, &mut s.h);
             None
         } else {
@@ -697,16 +750,16 @@ impl Backbone {
         match wanted {
             Wanted::Nothing => return Err(BackboneError::NoTokens),
             Wanted::All => return s.h.chunks_exact(hidden).map(|vector| finite(vector.to_vec())).collect(),
-            Wanted::Means => pool(segments, pooling, layer, &s.h, hidden, |segment| segment.ids.len()),
-            Wanted::Rows(_) => pool(segments, pooling, layer, &s.h, hidden, |_| 1),
+            Wanted::Means => pool(segments, pooling, read, &s.h, hidden, |segment| segment.ids.len()),
+            Wanted::Rows(_) => pool(segments, pooling, read, &s.h, hidden, |_| 1),
         }
         segments.iter_mut().map(|segment| std::mem::take(&mut segment.vector).finish()).collect()
     }
 
     /// The last layer for these rows of the residual stream, of which nothing but they is left.
-    fn finish_rows(&self, walk: &mut Walk<'_>, rows: &[usize]) {
+    fn finish_rows(&self, walk: &mut Walk<'_>, rows: &[usize], layer: &Layer) {
         let (hidden, index) = (self.shape.hidden, walk.depth - 1);
-        let (layer, window) = (&self.layers[index], self.plan.windows[index]);
+        let window = self.plan.windows[index];
         let s = &mut walk.scratch;
         for (to, from) in rows.iter().enumerate() {
             s.x.copy_within(from * hidden..(from + 1) * hidden, to * hidden);

@@ -20,7 +20,7 @@ mod trace;
 mod weights;
 
 pub use architecture::{Architecture, Shape};
-pub use forward::{Cancel, Context, Interrupt, Observer, Pass};
+pub use forward::{Cancel, Context, FloatPass, Interrupt, Observer, Pass};
 pub use head::LmHead;
 pub use pooling::{MAX_PARTS, Part, Pooling, PoolingError, Tokens};
 pub use trace::{Fault, LayerTrace, Trace};

@@ -115,6 +115,32 @@ impl Layer {
         })
     }
 
+    /// The same weights, as f32.
+    pub(super) fn to_float(&self) -> Self {
+        let float = |matrix: &Matrix| {
+            let mut values = vec![0.0f32; matrix.rows() * matrix.cols()];
+            dequantize(matrix.block_type(), matrix.bytes(), &mut values);
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            Matrix::new(BlockType::F32, matrix.rows(), matrix.cols(), bytes.into())
+                .expect("as many values as the matrix has")
+        };
+        Self {
+            attn_norm: self.attn_norm.clone(),
+            q: float(&self.q),
+            k: float(&self.k),
+            v: float(&self.v),
+            o: float(&self.o),
+            q_norm: self.q_norm.clone(),
+            k_norm: self.k_norm.clone(),
+            post_attn_norm: self.post_attn_norm.clone(),
+            post_ffn_norm: self.post_ffn_norm.clone(),
+            ffn_norm: self.ffn_norm.clone(),
+            gate: float(&self.gate),
+            up: float(&self.up),
+            down: float(&self.down),
+        }
+    }
+
     /// What the matrices are called, in the order of [`Layer::matrices`].
     pub(super) const MATRICES: [&'static str; 7] =
         ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];

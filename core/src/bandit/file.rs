@@ -160,19 +160,7 @@ impl Bandit {
     /// What the system says; an earlier file is then as it was.
     #[cfg(not(target_family = "wasm"))]
     pub fn save(&self, path: &std::path::Path) -> std::io::Result<()> {
-        use std::io::Write;
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => std::path::Path::new("."),
-        };
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(&self.to_bytes())?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        // The rename lasts only once the folder is written; where folders cannot be opened, it is the system's affair.
-        #[cfg(unix)]
-        std::fs::File::open(folder)?.sync_all()?;
-        Ok(())
+        publish(path, &self.to_bytes())
     }
 
     /// Reads a file of [`Self::save`]. An absent one is a bandit that knows nothing; one that cannot be used is that
@@ -194,6 +182,24 @@ impl Bandit {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Writes a file in one step, so that it lasts; the user's own account alone may read it.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn publish(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::io::Write;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => std::path::Path::new("."),
+    };
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    // The rename lasts only once the folder is written; where folders cannot be opened, it is the system's affair.
+    #[cfg(unix)]
+    std::fs::File::open(folder)?.sync_all()?;
+    Ok(())
 }
 
 /// A file's contents, checked.

@@ -1,13 +1,17 @@
 //! A prompt on its way in steps, for a caller with an event loop: a browser's worker sees an abort only between two of
 //! them.
 
-use super::{Embedding, Home, Missed, Opened, Outcome, Place, Request, Router, Session, Unread, lock};
+use super::{
+    Embedding, GpuRead, Home, Missed, Opened, Outcome, Place, Request, Router, Session, Unread, lock,
+};
 use crate::backbone::{BackboneError, Cancel, Context, Pass};
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// A prompt that is being answered: [`Router::begin`], [`Router::begin_embed`] or [`Session::begin`], then [`Job::step`]
-/// until it is done, then [`Job::outcome`] or [`Job::embedding`]. The answer has the same bits as [`Router::route`]'s.
+/// until it is done, then [`Job::outcome`] or [`Job::embedding`]. The answer has the same bits as [`Router::route`]'s, where the CPU
+/// reads.
 ///
 /// Dropping a job cancels it: what it had taken is given back.
 pub struct Job {
@@ -26,8 +30,21 @@ pub struct Job {
 
 enum State {
     Reading(Box<(Unread, Pass)>),
+    /// A GPU reads; where it gives it up the CPU begins.
+    OnGpu(Box<(Unread, GpuRead)>),
     Read(Box<Result<Embedding, Missed>>),
     Over,
+}
+
+/// What a step of a [`Job`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The job is done.
+    Done,
+    /// There is more to do.
+    Working,
+    /// There is nothing to do before a GPU answers.
+    Waiting,
 }
 
 impl Router {
@@ -87,6 +104,10 @@ impl Job {
         let place = own.as_mut().map_or(Place::Pool, Place::Own);
         let opened = match self.router.open(&self.prompt, &self.request(), place) {
             Ok(Opened::Known(embedding)) => Ok(Err(embedding)),
+            Ok(Opened::Unread(unread, Home::Pool(None))) => match self.router.gpu.begin(&unread.ids) {
+                Some(read) => return Ok(State::OnGpu(Box::new((*unread, read)))),
+                None => Ok(Ok((unread, None, false))),
+            },
             Ok(Opened::Unread(unread, Home::Pool(context))) => Ok(Ok((unread, context, false))),
             Ok(Opened::Unread(unread, Home::Own(context))) => Ok(Ok((unread, None, context.is_some()))),
             Err(missed) => Err(missed),
@@ -127,25 +148,58 @@ impl Job {
 
     /// Works on; whether it is done. A step takes as long as a part of a layer of a chunk.
     pub fn step(&mut self) -> bool {
-        let State::Reading(reading) = &mut self.state else { return true };
-        let (unread, pass) = &mut **reading;
+        self.advance(Waker::noop()) == Step::Done
+    }
+
+    /// Works on. Where it waits for a GPU it wakes `waker` when there is something to do again.
+    pub fn advance(&mut self, waker: &Waker) -> Step {
         let stale = self.session.as_ref().is_some_and(|(_, stale)| stale.is_cancelled());
-        let late = unread.deadline().is_some_and(|at| self.router.clock.now() >= at);
-        let vector = if stale || late {
-            Err(BackboneError::Cancelled)
-        } else {
-            match self.router.backbone.step(pass) {
-                Ok(None) => return false,
-                Ok(Some(vector)) => Ok(vector),
-                Err(error) => Err(error),
+        let late = |unread: &Unread| unread.deadline().is_some_and(|at| self.router.clock.now() >= at);
+        let (vector, on_gpu) = match &mut self.state {
+            State::Read(_) | State::Over => return Step::Done,
+            State::Reading(reading) if stale || late(&reading.0) => (Err(BackboneError::Cancelled), false),
+            State::OnGpu(reading) if late(&reading.0) => (Err(BackboneError::Cancelled), true),
+            State::Reading(reading) => match self.router.backbone.step(&mut reading.1) {
+                Ok(None) => return Step::Working,
+                Ok(Some(vector)) => (Ok(vector), false),
+                Err(error) => (Err(error), false),
+            },
+            State::OnGpu(reading) => {
+                match reading.1.as_mut().poll(&mut std::task::Context::from_waker(waker)) {
+                    Poll::Pending => return Step::Waiting,
+                    Poll::Ready(Some(vector)) => (vector, true),
+                    Poll::Ready(None) => return self.take_over(),
+                }
             }
         };
-        if let State::Reading(reading) = std::mem::replace(&mut self.state, State::Over) {
-            let (unread, pass) = *reading;
-            self.state = State::Read(Box::new(self.router.close(unread, vector, stale)));
-            self.give_back(pass.into_context());
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Reading(reading) => {
+                let (unread, pass) = *reading;
+                self.state = State::Read(Box::new(self.router.close(unread, vector, stale)));
+                self.give_back(pass.into_context());
+            }
+            State::OnGpu(reading) => {
+                let mut read = self.router.close(reading.0, vector, stale);
+                if let (Ok(embedding), true) = (&mut read, on_gpu) {
+                    self.router.gpu.sign(&mut embedding.reading.backend);
+                }
+                self.state = State::Read(Box::new(read));
+            }
+            other => self.state = other,
         }
-        true
+        Step::Done
+    }
+
+    /// The CPU begins with what the GPU gave up.
+    fn take_over(&mut self) -> Step {
+        if let State::OnGpu(reading) = std::mem::replace(&mut self.state, State::Over) {
+            let unread = reading.0;
+            self.state = match self.router.backbone.begin(&unread.ids, None) {
+                Ok(pass) => State::Reading(Box::new((unread, pass))),
+                Err(error) => State::Read(Box::new(Err(error.into()))),
+            };
+        }
+        Step::Working
     }
 
     /// The answer; what is left of the work is done now.
@@ -167,21 +221,36 @@ impl Job {
     }
 
     fn finish(&mut self) -> Result<Embedding, Missed> {
-        while !self.step() {}
+        loop {
+            match self.advance(Waker::noop()) {
+                Step::Done => break,
+                Step::Working => {}
+                // Where nothing can come while it is waited for, the CPU does not wait.
+                Step::Waiting if cfg!(target_family = "wasm") => {
+                    self.take_over();
+                }
+                Step::Waiting => std::thread::yield_now(),
+            }
+        }
         match std::mem::replace(&mut self.state, State::Over) {
             State::Read(read) => *read,
-            State::Reading(_) | State::Over => Err(Missed::Backbone(BackboneError::Cancelled)),
+            State::Reading(_) | State::OnGpu(_) | State::Over => {
+                Err(Missed::Backbone(BackboneError::Cancelled))
+            }
         }
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        if let State::Reading(reading) = std::mem::replace(&mut self.state, State::Over) {
-            self.give_back(reading.1.into_context());
-            if !self.bare && self.session.is_none() {
-                self.router.counts.with(|counts| counts.cancelled += 1);
-            }
+        let context = match std::mem::replace(&mut self.state, State::Over) {
+            State::Reading(reading) => reading.1.into_context(),
+            State::OnGpu(_) => None,
+            State::Read(_) | State::Over => return,
+        };
+        self.give_back(context);
+        if !self.bare && self.session.is_none() {
+            self.router.counts.with(|counts| counts.cancelled += 1);
         }
     }
 }

@@ -39,6 +39,16 @@ pub struct RouterOptions {
     /// How a GPU is opened, where [`device`](Self::device) asks for one. Its `software` is set by that.
     #[cfg(feature = "gpu")]
     pub gpu: crate::backbone::gpu::GpuOptions,
+    /// Keeps what is remembered of GPUs: proofs, so that the next start is short, and a marker while one starts, so that a
+    /// driver that takes the process with it is not tried at the very next start.
+    #[cfg(feature = "gpu")]
+    pub gpu_notes: Option<Arc<dyn crate::backbone::gpu::NotesKeeper>>,
+    /// Whether the GPU is left alone until [`Router::start_gpu`](super::Router::start_gpu) is called, and the CPU answers
+    /// meanwhile. In a browser it always is.
+    #[cfg(feature = "gpu")]
+    pub gpu_later: bool,
+    /// Why there is no GPU, where the caller knows: then none is looked for, and the answers say so.
+    pub no_gpu: Option<String>,
 }
 
 /// What runs the backbone. Whatever is asked for, the CPU answers where the GPU does not, and the answer says why.

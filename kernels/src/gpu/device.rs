@@ -22,6 +22,9 @@ const SUBMISSION: f64 = 0.05;
 /// What tells the time: since any fixed moment.
 pub type Now = Arc<dyn Fn() -> Duration + Send + Sync>;
 
+/// Lets others work for a moment: the rest of a page, while the CPU's side of a proof is computed.
+pub type Pause = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
 /// How a device is chosen and watched.
 #[derive(Clone, Default)]
 pub struct GpuOptions {
@@ -29,8 +32,21 @@ pub struct GpuOptions {
     pub software: bool,
     /// The clock by which work is cut into short submissions. Without one, a slow device is assumed.
     pub now: Option<Now>,
+    /// The adapter's name and its driver's, where they do not tell them themselves: in a browser.
+    pub told: Option<(String, String)>,
+    /// What is awaited between pieces of work for the CPU. Natively there is no need of it.
+    pub pause: Option<Pause>,
     /// Faults to inject, in a test of what notices them.
     pub faults: Faults,
+}
+
+impl GpuOptions {
+    /// Lets others work, where somebody said how.
+    pub async fn pause(&self) {
+        if let Some(pause) = &self.pause {
+            pause().await;
+        }
+    }
 }
 
 /// Faults of a device, for tests: results that are wrong, a device that goes away.
@@ -142,7 +158,10 @@ impl Gpu {
             })
             .await
             .map_err(|error| GpuError::NoAdapter(error.to_string()))?;
-        let info = describe(&adapter.get_info());
+        let mut info = describe(&adapter.get_info());
+        if let Some((name, driver)) = &options.told {
+            (info.adapter, info.driver) = (name.clone(), driver.clone());
+        }
         if info.software && !options.software {
             let why = format!("{} is software, which is taken only where it is asked for", info.adapter);
             return Err(GpuError::NoAdapter(why));
@@ -444,7 +463,10 @@ fn describe(info: &wgpu::AdapterInfo) -> GpuInfo {
     GpuInfo {
         adapter: info.name.clone(),
         driver: driver.trim().to_owned(),
-        api: format!("{:?}", info.backend).to_lowercase(),
+        api: match info.backend {
+            wgpu::Backend::BrowserWebGpu => "webgpu".to_owned(),
+            other => format!("{other:?}").to_lowercase(),
+        },
         software,
         kind,
     }

@@ -48,4 +48,29 @@ pub enum GpuError {
         /// By how much.
         why: String,
     },
+    /// It failed at an earlier start, with the same driver, build and model.
+    #[error("{why} (found at an earlier start)")]
+    Refused {
+        /// What was found then.
+        why: String,
+    },
+    /// It was measured to be slower than the CPU at every length.
+    #[error("the CPU is faster: {0}")]
+    Slower(String),
+    /// A start of the GPU never came to its end: it may have taken the process with it.
+    #[error("the last start of the GPU never finished{}", stays(*.times, *.left))]
+    Unfinished {
+        /// So many in a row.
+        times: u32,
+        /// Starts after this one that stay on the CPU too.
+        left: u32,
+    },
+}
+
+fn stays(times: u32, left: u32) -> String {
+    let row = if times > 1 { format!(", {times} in a row") } else { String::new() };
+    match left {
+        0 => format!("{row}; the next one tries it again"),
+        _ => format!("{row}; {left} more stay on the CPU, then it is tried again"),
+    }
 }

@@ -4,8 +4,8 @@
 //! browser wants it; natively [`block_on`] waits. The kernels need WebGPU's default limits and core WGSL alone: bindings of
 //! 128 MiB, 256 invocations, 16 KiB of workgroup memory, no subgroups, no f16.
 //!
-//! A GPU cannot promise the CPU's bits: its products are held to a tolerance of the CPU's. Activations are rounded as the CPU
-//! rounds them ([`Pass::quantize`]), sums are f32 in another order. [`prove`] holds every kernel against its twin on the CPU, on the
+//! A GPU cannot promise the CPU's bits: activations stay in f32, and what it computes is held to a tolerance of the CPU's float
+//! arithmetic. [`prove`] holds every kernel against its twin on the CPU, on the
 //! device that is to be used: results in the field are wrong more often than they crash.
 
 mod device;
@@ -20,10 +20,10 @@ mod weights;
 
 #[cfg(not(target_family = "wasm"))]
 pub use device::block_on;
-pub use device::{DEFAULT_BINDING, Faults, Gpu, GpuBuffer, GpuInfo, GpuLimits, GpuOptions, Now};
+pub use device::{DEFAULT_BINDING, Faults, Gpu, GpuBuffer, GpuInfo, GpuLimits, GpuOptions, Now, Pause};
 pub use error::GpuError;
 pub use measure::{Roofline, Share, measure};
 pub use pass::{Heads, MAX_HEAD, Pass, Placement, Rows, rope_table};
 pub use proof::{Line, prove};
-pub use shader::Kernel;
+pub use shader::{Kernel, shaders};
 pub use weights::GpuMatrix;

@@ -206,18 +206,6 @@ impl Pass<'_> {
         );
     }
 
-    /// `out[row] = x[first + row]` rounded as the CPU rounds activations, in f32.
-    pub fn quantize(&mut self, x: Rows<'_>, out: &GpuBuffer, rows: usize, cols: usize) {
-        let blocks = rows * cols / 32;
-        self.dispatch(
-            &Permutation::of_u32(Kernel::Quantize, &[]),
-            &[blocks.word(), (x.first * cols / 32).word()],
-            &[&x.buffer.0, &out.0],
-            grid(blocks.div_ceil(64)),
-            50.0 * (rows * cols) as f64,
-        );
-    }
-
     /// `out = w · x`, or added to `out`, for `tokens` rows.
     pub fn matmul(&mut self, w: &GpuMatrix, x: Rows<'_>, out: Rows<'_>, tokens: usize, add: bool) {
         let tile = match tokens {

@@ -1,6 +1,6 @@
 //! Known answers: each kernel on this device against its twin on the CPU, on small shapes.
 //!
-//! The twins are the CPU's own operations ([`crate::ops`], [`crate::attention`](mod@crate::attention), [`Activations`]) in their
+//! The twins are the CPU's own operations ([`crate::ops`], [`crate::attention`](mod@crate::attention)) in their
 //! scalar definition, and for products the weights as [`dequantize`] gives them, summed in f64. An error is the largest difference
 //! in units of what the sum is made of: for a product Σ |x·w|, else the largest magnitude of the expected values.
 
@@ -11,7 +11,7 @@ use super::shader::Kernel;
 use super::weights::PART_BYTES;
 use crate::attention::{KvCache, attention};
 use crate::format::{BlockType, dequantize};
-use crate::gemm::{Activations, Matrix};
+use crate::gemm::Matrix;
 use crate::isa::Isa;
 use crate::ops::{self, Activation, RopePairs, RopeTable};
 use crate::pool::Pool;
@@ -66,7 +66,6 @@ pub async fn prove(gpu: &Gpu, formats: &[BlockType], head_dim: usize) -> Result<
     for add in [false, true] {
         lines.push(norm(gpu, 5, 1000, add).await?.into_result()?);
     }
-    lines.push(quantize(gpu, 7, 256).await?.into_result()?);
     for ty in formats {
         for (m, n, add) in [(1, 65, false), (17, 65, true), (67, 129, false)] {
             lines.push(gemm(gpu, *ty, m, n, 512, add).await?.into_result()?);
@@ -128,33 +127,6 @@ async fn norm(gpu: &Gpu, rows: usize, cols: usize, add: bool) -> Result<Line, Gp
     let found = pass.read(&out, 0, rows * cols).await?;
     let what = format!("{rows} x {cols}{}", if add { ", added" } else { "" });
     Ok(Line::judge(Kernel::Norm, what, difference(&found, &expected), SUM))
-}
-
-/// Rounded activations: nearly all must be the CPU's to a few bits; where two roundings are equally good another may win.
-pub(super) async fn quantize(gpu: &Gpu, rows: usize, cols: usize) -> Result<Line, GpuError> {
-    let mut random = Random::new(3);
-    let mut x = random.activations((rows + 1) * cols);
-    x[cols..cols + 32].fill(0.0);
-    x[cols + 32..cols + 64].fill(1e-35);
-    let rounded = round(&x[cols..], cols);
-    let (from, to) = (gpu.buffer_of(&x).await?, gpu.buffer(rows * cols).await?);
-    let mut pass = gpu.pass();
-    pass.quantize(Rows::from(&from, 1), &to, rows, cols);
-    let found = pass.read(&to, 0, rows * cols).await?;
-    // A step of a block is a 127th of its largest value.
-    let mut errors: Vec<f64> =
-        found.chunks(32).zip(rounded.chunks(32)).map(|(a, b)| difference(a, b)).collect();
-    errors.sort_by(f64::total_cmp);
-    let most = errors.last().copied().unwrap_or(f64::INFINITY);
-    let error = if most <= 0.02 { errors[errors.len() * 95 / 100 - 1] } else { most };
-    Ok(Line::judge(Kernel::Quantize, format!("{rows} x {cols}"), error, SUM))
-}
-
-/// Activations as the CPU rounds them, in f32.
-fn round(x: &[f32], cols: usize) -> Vec<f32> {
-    let mut rounded = Activations::new();
-    rounded.quantize(Isa::Scalar, &Pool::single(), x, cols);
-    rounded.q.iter().enumerate().map(|(i, q)| f32::from(*q) * rounded.scale[i / 32]).collect()
 }
 
 pub(super) async fn gemm(

@@ -18,8 +18,6 @@ pub enum Kernel {
     Echo,
     /// Normalises rows.
     Norm,
-    /// Rounds activations to int8 and back.
-    Quantize,
     /// Weights × activations.
     Gemm,
     /// Normalises, rotates and scales heads.
@@ -36,10 +34,9 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every kernel.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::Echo,
         Self::Norm,
-        Self::Quantize,
         Self::Gemm,
         Self::Heads,
         Self::Attention,
@@ -53,7 +50,6 @@ impl Kernel {
         match self {
             Self::Echo => "echo",
             Self::Norm => "norm",
-            Self::Quantize => "quantize",
             Self::Gemm => "gemm",
             Self::Heads => "heads",
             Self::Attention => "attention",
@@ -67,7 +63,6 @@ impl Kernel {
         match self {
             Self::Echo => include_str!("shaders/echo.wgsl"),
             Self::Norm => include_str!("shaders/norm.wgsl"),
-            Self::Quantize => include_str!("shaders/quantize.wgsl"),
             Self::Gemm => include_str!("shaders/gemm.wgsl"),
             Self::Heads => include_str!("shaders/heads.wgsl"),
             Self::Attention => include_str!("shaders/attention.wgsl"),
@@ -81,6 +76,15 @@ impl Kernel {
 /// The pieces that shaders import.
 const PIECES: [(&str, &str); 2] =
     [("reduce", include_str!("shaders/reduce.wgsl")), ("decode", include_str!("shaders/decode.wgsl"))];
+
+/// Tells the shaders of one build from those of another: what was proved holds for these.
+pub fn shaders() -> u64 {
+    let texts = Kernel::ALL.iter().map(|kernel| kernel.source()).chain(PIECES.map(|(_, text)| text));
+    // FNV-1a.
+    texts
+        .flat_map(str::bytes)
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
 
 /// A kernel with its constants: what a pipeline is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -145,7 +149,6 @@ impl Permutation {
     pub fn all() -> Vec<Self> {
         let mut all = vec![
             Self::of_u32(Kernel::Echo, &[]),
-            Self::of_u32(Kernel::Quantize, &[]),
             Self::of_u32(Kernel::Peak, &[("ROUNDS", 64)]),
             Self::of_u32(Kernel::Copy, &[]),
         ];

@@ -145,11 +145,6 @@ impl GpuMatrix {
         self.cols
     }
 
-    /// Whether a product takes activations that were rounded as the CPU's are.
-    pub const fn is_quantized(&self) -> bool {
-        !matches!(self.ty, BlockType::F32 | BlockType::F16 | BlockType::BF16)
-    }
-
     /// Bytes on the device.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.buffer.size()).sum()
