@@ -282,7 +282,7 @@ pub fn changed(random: &mut Rng, file: &[u8], other: &[u8]) -> Vec<u8> {
 }
 
 /// A whole backbone of 20 KB: one layer, one vocabulary of 300 tokens, with Q4_K and Q8_0 blocks among its tensors.
-fn small_model(architecture: &str) -> Vec<u8> {
+pub fn small_model(architecture: &str) -> Vec<u8> {
     let own = |suffix: &str| format!("{architecture}.{suffix}");
     // The byte-level alphabet: printable bytes stand for themselves, the others for 256 and on, in their order.
     let plain = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
