@@ -113,7 +113,11 @@ fn of_gguf(error: &GgufError) -> Exit {
 }
 
 fn of_tensors(error: &TensorFileError) -> Exit {
-    if matches!(error, TensorFileError::Io { .. }) { Exit::Missing } else { Exit::Format }
+    match error {
+        TensorFileError::Io { .. } => Exit::Missing,
+        TensorFileError::OutOfMemory { .. } => Exit::Other,
+        _ => Exit::Format,
+    }
 }
 
 fn of_backbone(error: &BackboneError) -> Exit {
@@ -139,6 +143,7 @@ fn of_tokenizer(error: &TokenizerError) -> Exit {
         | TokenizerError::UnknownPre { .. }
         | TokenizerError::VocabTooLarge { .. }
         | TokenizerError::TooManyMerges { .. } => Exit::Unsupported,
+        TokenizerError::OutOfMemory { .. } => Exit::Other,
         _ => Exit::Format,
     }
 }

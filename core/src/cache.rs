@@ -122,4 +122,34 @@ mod tests {
         cache.put(key("a"), entry(1));
         assert_eq!(cache.len(), (0, 0));
     }
+
+    /// Eight threads that put, look up and clear: what is found is what was put, and the bytes are those of the entries.
+    #[test]
+    fn threads_share_a_cache() {
+        let rounds = if cfg!(miri) { 20 } else { 2000 };
+        let cache = VectorCache::new(8000);
+        std::thread::scope(|scope| {
+            for thread in 0..8_usize {
+                let cache = &cache;
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        let i = (thread * 31 + round * 17) % 40;
+                        let key = key(&format!("prompt {i}"));
+                        match round % 50 {
+                            49 => cache.clear(),
+                            n if n % 3 == 0 => cache.put(key, entry(i)),
+                            _ => {
+                                if let Some(found) = cache.get(&key) {
+                                    assert_eq!(found, entry(i));
+                                }
+                            }
+                        }
+                        assert!(cache.len().1 <= 8000);
+                    }
+                });
+            }
+        });
+        let held = cache.lock();
+        assert_eq!(held.bytes, held.entries.iter().map(|(key, entry)| size(key, entry)).sum::<usize>());
+    }
 }

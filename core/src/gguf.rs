@@ -22,6 +22,7 @@ pub use parse::{MAX_DEPTH, MAX_HEADER, MAX_NAME, MAX_STRING};
 pub use types::type_name;
 pub use value::{Array, StringArray, Value};
 
+use crate::room::{self, NoMemory};
 use crate::source::{Contents, Source};
 use parse::Reader;
 use std::ops::Range;
@@ -130,9 +131,12 @@ impl Gguf {
             reader.what = format!("the key of metadata entry {i}");
             let key = reader.name()?;
             reader.what = format!("the value of the key `{key}`");
-            metadata.push((key, reader.value()?));
+            let value = reader.value()?;
+            room::push(&mut metadata, (key, value)).map_err(|refused| reader.no_memory(refused))?;
         }
+        reader.what = "the index of the keys".to_owned();
         let by_key = index(&metadata, |(key, _)| key)
+            .map_err(|refused| reader.no_memory(refused))?
             .map_err(|i| GgufError::DuplicateKey { file: file(), key: metadata[i].0.clone() })?;
 
         // A name of one byte with its length, the number of dimensions, one dimension, a type, an offset.
@@ -154,9 +158,12 @@ impl Gguf {
             let dims = (0..n_dims).map(|_| reader.u64()).collect::<Result<Vec<_>, _>>()?;
             let type_id = reader.u32()?;
             let offset = reader.u64()?;
-            tensors.push(TensorInfo { name, dims, type_id, offset, bytes: 0 });
+            let tensor = TensorInfo { name, dims, type_id, offset, bytes: 0 };
+            room::push(&mut tensors, tensor).map_err(|refused| reader.no_memory(refused))?;
         }
+        reader.what = "the index of the tensors".to_owned();
         let by_name = index(&tensors, |tensor| &tensor.name)
+            .map_err(|refused| reader.no_memory(refused))?
             .map_err(|i| GgufError::DuplicateTensor { file: file(), tensor: tensors[i].name.clone() })?;
 
         let header_end = reader.pos();
@@ -243,7 +250,13 @@ impl Gguf {
             }
         }
 
-        let mut order: Vec<u32> = (0..self.tensors.len() as u32).collect();
+        let no_memory = |NoMemory(bytes)| GgufError::OutOfMemory {
+            file: file.to_owned(),
+            what: "the order of the tensors".to_owned(),
+            bytes,
+        };
+        let mut order: Vec<u32> = room::room(self.tensors.len()).map_err(no_memory)?;
+        order.extend(0..self.tensors.len() as u32);
         order.sort_unstable_by_key(|&i| self.tensors[i as usize].offset);
         for (k, &i) in order.iter().enumerate() {
             let i = i as usize;
@@ -539,14 +552,16 @@ impl Gguf {
     pub fn read_tensor_range(&self, tensor: &TensorInfo, range: Range<u64>) -> Result<Bytes, GgufError> {
         let offset = self.within(tensor, &range)?;
         let bytes = range.end - range.start;
-        let no_memory = || GgufError::OutOfMemory { file: self.file(), tensor: tensor.name.clone(), bytes };
+        let no_memory = || GgufError::OutOfMemory {
+            file: self.file(),
+            what: format!("the tensor `{}`", tensor.name),
+            bytes,
+        };
         let len = usize::try_from(bytes).map_err(|_| no_memory())?;
         if let Some(view) = self.source.view(offset, len) {
             return Ok(view);
         }
-        let mut owned = Vec::new();
-        owned.try_reserve_exact(len).map_err(|_| no_memory())?;
-        owned.resize(len, 0);
+        let mut owned = room::filled(len, 0).map_err(|_| no_memory())?;
         self.read(offset, &mut owned)?;
         Ok(owned.into())
     }
@@ -606,13 +621,17 @@ impl std::fmt::Debug for Gguf {
 }
 
 /// The indices of `entries`, sorted by their names; the index of a name's second occurrence where there is one.
-fn index<T>(entries: &[T], name: impl Fn(&T) -> &String) -> Result<Vec<u32>, usize> {
+fn index<T>(entries: &[T], name: impl Fn(&T) -> &String) -> Result<Result<Vec<u32>, usize>, NoMemory> {
     // Entries take more bytes of the header each than an index counts.
-    let mut order: Vec<u32> = (0..entries.len() as u32).collect();
-    order.sort_by(|&a, &b| name(&entries[a as usize]).cmp(name(&entries[b as usize])));
+    let mut order: Vec<u32> = room::room(entries.len())?;
+    order.extend(0..entries.len() as u32);
+    // In place: a stable sort would take memory.
+    order.sort_unstable_by(|&a, &b| {
+        name(&entries[a as usize]).cmp(name(&entries[b as usize])).then(a.cmp(&b))
+    });
     let double = order.windows(2).find(|w| name(&entries[w[0] as usize]) == name(&entries[w[1] as usize]));
-    match double {
+    Ok(match double {
         Some(w) => Err(w[1] as usize),
         None => Ok(order),
-    }
+    })
 }

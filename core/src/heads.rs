@@ -8,6 +8,7 @@
 //! `((0+4)+(2+6))+((1+5)+(3+7))`, without fused multiply-add: logits have the same bits on every machine.
 
 use crate::config::RouterConfig;
+use crate::room::{self, NoMemory};
 use crate::source::Memory;
 use crate::tensors::{Dtype, TensorFile, TensorFileError};
 use std::sync::Arc;
@@ -239,7 +240,12 @@ impl Heads {
     /// # Errors
     /// As [`Self::load`].
     pub fn from_bytes(bytes: &[u8], name: &str, config: &RouterConfig) -> Result<Self, HeadsError> {
-        Self::load(&TensorFile::open(Arc::new(Memory::new(name, bytes.to_vec())))?, config)
+        let bytes = room::copied(bytes).map_err(|NoMemory(bytes)| TensorFileError::OutOfMemory {
+            file: name.to_owned(),
+            what: "its bytes".to_owned(),
+            bytes,
+        })?;
+        Self::load(&TensorFile::open(Arc::new(Memory::new(name, bytes)))?, config)
     }
 
     /// Reads heads and checks them against their config. Tensors beyond the six are left alone.

@@ -30,6 +30,7 @@ pub mod inspect;
 pub mod lifecycle;
 pub mod pack;
 pub mod policy;
+mod room;
 pub mod router;
 pub mod rules;
 pub mod selftest;

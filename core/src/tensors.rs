@@ -7,6 +7,7 @@
 //! two tensors of one name without a word, reads offsets as `usize` (which wraps no file but refuses large ones on wasm32)
 //! and names neither tensor nor bytes in most of its errors. Files that it refuses are refused here too: see the tests.
 
+use crate::room::{self, NoMemory};
 use crate::source::{Contents, Source};
 use half::{bf16, f16};
 pub use safetensors::Dtype;
@@ -96,9 +97,9 @@ pub enum TensorFileError {
     #[error("{file}: the tensor `{tensor}` is {dtype}; F32, F16 and BF16 can be used")]
     NotFloat { file: String, tensor: String, dtype: Dtype },
 
-    /// Memory for a tensor was refused, or is more than this machine can address.
-    #[error("{file}: no memory for {bytes} bytes of the tensor `{tensor}`")]
-    OutOfMemory { file: String, tensor: String, bytes: u64 },
+    /// Memory for a part of the file was refused, or is more than this machine can address.
+    #[error("{file}: no memory for {what}, {bytes} bytes: free memory or use smaller heads")]
+    OutOfMemory { file: String, what: String, bytes: u64 },
 }
 
 /// A tensor's entry in the header.
@@ -164,7 +165,8 @@ impl TensorFile {
         let header = match source.view(8, header_len as usize) {
             Some(view) => view,
             None => {
-                let mut bytes = vec![0; header_len as usize];
+                let mut bytes = room::filled(header_len as usize, 0)
+                    .map_err(|refused| no_memory(&file, "the header", refused))?;
                 source.read_at(8, &mut bytes).map_err(|e| io(8, header_len, e))?;
                 bytes.into()
             }
@@ -173,11 +175,14 @@ impl TensorFile {
             .map_err(|source| TensorFileError::Header { file: file.clone(), source })?;
 
         let data_start = 8 + header_len;
-        let mut tensors = Vec::new();
+        let refused = |refused| no_memory(&file, "the tensors' entries", refused);
+        let mut tensors: Vec<TensorEntry> = room::room(header.tensors.len()).map_err(refused)?;
         for (name, raw) in header.tensors {
             tensors.push(check(&file, name, raw, data_start, len)?);
         }
-        tensors.sort_by(|a, b| {
+        let mut by_name: Vec<u32> = room::room(tensors.len()).map_err(refused)?;
+        // In place: a stable sort would take memory. Equal entries are refused below.
+        tensors.sort_unstable_by(|a, b| {
             (a.range.start, a.range.end, &a.name).cmp(&(b.range.start, b.range.end, &b.name))
         });
         let mut end = data_start;
@@ -198,8 +203,8 @@ impl TensorFile {
             return Err(TensorFileError::Hole { file, offset: end, bytes: len - end });
         }
 
-        let mut by_name: Vec<u32> = (0..tensors.len() as u32).collect();
-        by_name.sort_by(|&a, &b| tensors[a as usize].name.cmp(&tensors[b as usize].name));
+        by_name.extend(0..tensors.len() as u32);
+        by_name.sort_unstable_by(|&a, &b| tensors[a as usize].name.cmp(&tensors[b as usize].name));
         if let Some(w) =
             by_name.windows(2).find(|w| tensors[w[0] as usize].name == tensors[w[1] as usize].name)
         {
@@ -264,13 +269,12 @@ impl TensorFile {
     /// [`TensorFileError::MissingTensor`], [`TensorFileError::Io`], [`TensorFileError::OutOfMemory`].
     pub fn bytes(&self, name: &str) -> Result<Bytes, TensorFileError> {
         let tensor = self.require(name)?;
-        let len = usize::try_from(tensor.bytes()).map_err(|_| self.no_memory(tensor, tensor.bytes()))?;
+        let refused = |refused| self.no_memory(tensor, refused);
+        let len = usize::try_from(tensor.bytes()).map_err(|_| refused(NoMemory(tensor.bytes())))?;
         if let Some(view) = self.source.view(tensor.range.start, len) {
             return Ok(view);
         }
-        let mut owned = Vec::new();
-        owned.try_reserve_exact(len).map_err(|_| self.no_memory(tensor, tensor.bytes()))?;
-        owned.resize(len, 0);
+        let mut owned = room::filled(len, 0).map_err(refused)?;
         self.source.read_at(tensor.range.start, &mut owned).map_err(|source| TensorFileError::Io {
             file: self.source.name().to_owned(),
             offset: tensor.range.start,
@@ -294,10 +298,10 @@ impl TensorFile {
             });
         }
         let bytes = self.bytes(name)?;
-        let mut values = Vec::new();
-        let needed = tensor.elements().saturating_mul(4);
-        let elements = usize::try_from(tensor.elements()).map_err(|_| self.no_memory(tensor, needed))?;
-        values.try_reserve_exact(elements).map_err(|_| self.no_memory(tensor, needed))?;
+        let refused = |refused| self.no_memory(tensor, refused);
+        let needed = NoMemory(tensor.elements().saturating_mul(4));
+        let elements = usize::try_from(tensor.elements()).map_err(|_| refused(needed))?;
+        let mut values = room::room(elements).map_err(refused)?;
         match tensor.dtype {
             Dtype::F32 => values.extend(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b))),
             Dtype::F16 => values.extend(bytes.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32())),
@@ -306,12 +310,8 @@ impl TensorFile {
         Ok(values)
     }
 
-    fn no_memory(&self, tensor: &TensorEntry, bytes: u64) -> TensorFileError {
-        TensorFileError::OutOfMemory {
-            file: self.source.name().to_owned(),
-            tensor: tensor.name.clone(),
-            bytes,
-        }
+    fn no_memory(&self, tensor: &TensorEntry, refused: NoMemory) -> TensorFileError {
+        no_memory(self.source.name(), format!("the tensor `{}`", tensor.name), refused)
     }
 }
 
@@ -322,6 +322,10 @@ impl fmt::Debug for TensorFile {
             .field("tensors", &self.tensors)
             .finish()
     }
+}
+
+fn no_memory(file: &str, what: impl Into<String>, NoMemory(bytes): NoMemory) -> TensorFileError {
+    TensorFileError::OutOfMemory { file: file.to_owned(), what: what.into(), bytes }
 }
 
 /// Holds one entry against its own claims and against the file.
@@ -402,7 +406,10 @@ impl<'de> Deserialize<'de> for Header {
                     if name == "__metadata__" {
                         header.metadata = map.next_value::<Option<_>>()?.unwrap_or_default();
                     } else {
-                        header.tensors.push((name, map.next_value()?));
+                        let entry = (name, map.next_value()?);
+                        room::push(&mut header.tensors, entry).map_err(|NoMemory(bytes)| {
+                            serde::de::Error::custom(format!("no memory for {bytes} bytes"))
+                        })?;
                     }
                 }
                 Ok(header)

@@ -48,6 +48,7 @@ pub use error::TokenizerError;
 pub use spec::{PreTokenizer, Strings, TieBreak, TokenType, TokenizerModel, TokenizerSpec};
 
 use crate::gguf::Gguf;
+use crate::room;
 use added::{Added, Part, Parts};
 use bpe::Bpe;
 use merge::{Scratch, WordCache};
@@ -139,7 +140,7 @@ impl Tokenizer {
         let kinds = kinds(&spec)?;
 
         let is_spm = matches!(spec.model, TokenizerModel::SentencePiece(_));
-        let mut blob = Blob::with_capacity(tokens, spec.tokens.total_bytes());
+        let mut blob = Blob::with_room(tokens, spec.tokens.total_bytes())?;
         let mut added = Vec::new();
         let mut byte_ids = [None; 256];
         // Tokens that no text can become although their type would allow it.
@@ -162,7 +163,8 @@ impl Tokenizer {
                         } else {
                             token.to_vec()
                         };
-                        added.push((pattern, id, control));
+                        room::push(&mut added, (pattern, id, control))
+                            .map_err(TokenizerError::no_memory("the added tokens"))?;
                     }
                     if is_spm {
                         decoded = spm::spaced(token);
@@ -181,11 +183,12 @@ impl Tokenizer {
                 _ => {
                     if !bytes::decode(token, &mut decoded) {
                         decoded.extend_from_slice(token);
-                        unreachable.push(id);
+                        room::push(&mut unreachable, id)
+                            .map_err(TokenizerError::no_memory("the tokens that no text becomes"))?;
                     }
                 }
             }
-            blob.push(decoded.iter().copied());
+            blob.push(&decoded)?;
         }
 
         let (model, normalizer) = match spec.model {
@@ -382,7 +385,10 @@ impl std::fmt::Debug for Tokenizer {
 /// The types, one for each token.
 fn kinds(spec: &TokenizerSpec) -> Result<Box<[TokenType]>, TokenizerError> {
     let tokens = spec.tokens.len();
-    let Some(types) = &spec.types else { return Ok(vec![TokenType::Normal; tokens].into_boxed_slice()) };
+    let refused = TokenizerError::no_memory("the types of the tokens");
+    let Some(types) = &spec.types else {
+        return Ok(room::filled(tokens, TokenType::Normal).map_err(refused)?.into_boxed_slice());
+    };
     if types.len() != tokens {
         return Err(TokenizerError::ListLength {
             key: "tokenizer.ggml.token_type",
@@ -390,10 +396,11 @@ fn kinds(spec: &TokenizerSpec) -> Result<Box<[TokenType]>, TokenizerError> {
             tokens,
         });
     }
-    (0..)
-        .zip(types)
-        .map(|(id, &value)| TokenType::from_ggml(value).ok_or(TokenizerError::UnknownTokenType { id, value }))
-        .collect()
+    let mut kinds = room::room(tokens).map_err(refused)?;
+    for (id, &value) in (0..).zip(types) {
+        kinds.push(TokenType::from_ggml(value).ok_or(TokenizerError::UnknownTokenType { id, value })?);
+    }
+    Ok(kinds.into_boxed_slice())
 }
 
 /// The splitting and joining of one text.

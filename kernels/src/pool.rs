@@ -217,4 +217,59 @@ mod tests {
         });
         assert_eq!(sum.into_inner(), 6);
     }
+
+    /// Callers that share a pool, loops in loops, limits that change and bodies that panic, all at once: each iteration
+    /// runs once, a panic is its caller's own, and none waits for ever. Bounded in work, not in time.
+    ///
+    /// Not by loom: the threads and their queues are rayon's, which cannot be built on loom's. What is ours is one counter.
+    #[cfg(panic = "unwind")]
+    #[test]
+    fn callers_of_every_kind_share_a_pool() {
+        let rounds = if cfg!(miri) { 4 } else { 200 };
+        let pool = Pool::new(4);
+        std::thread::scope(|scope| {
+            for caller in 0..8_usize {
+                let pool = pool.clone();
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        let n = (caller * 5 + round * 3) % 23;
+                        let counts: Vec<AtomicUsize> = (0..n * 3).map(|_| AtomicUsize::new(0)).collect();
+                        let once = |i: usize| {
+                            counts[i].fetch_add(1, Ordering::Relaxed);
+                        };
+                        match caller % 4 {
+                            0 => pool.run(n * 3, &once),
+                            1 => pool.run(n, &|i| pool.run(3, &|j| once(i * 3 + j))),
+                            2 => {
+                                pool.limit(1 + round % 4);
+                                pool.run(n * 3, &once);
+                            }
+                            _ => {
+                                let breaks = std::panic::AssertUnwindSafe(|| {
+                                    pool.run(n * 3, &|i| {
+                                        once(i);
+                                        // Without the hook's message, of which there would be hundreds.
+                                        if i == 4 {
+                                            std::panic::resume_unwind(Box::new(caller));
+                                        }
+                                    });
+                                });
+                                let ended = std::panic::catch_unwind(breaks);
+                                match ended {
+                                    Ok(()) => assert!(n * 3 <= 4),
+                                    Err(panic) => assert_eq!(panic.downcast_ref(), Some(&caller)),
+                                }
+                                assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) <= 1));
+                                continue;
+                            }
+                        }
+                        assert!(
+                            counts.iter().all(|c| c.load(Ordering::Relaxed) == 1),
+                            "caller {caller}, {n}"
+                        );
+                    }
+                });
+            }
+        });
+    }
 }

@@ -10,10 +10,11 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zen_edge_core::decision::{Context, Limits, Power, Source, Thermal};
+use zen_edge_core::pack::{Pack, Part};
 use zen_edge_core::router::{Request, Router, RouterOptions, Session};
-use zen_edge_default_pack::pack;
+use zen_edge_default_pack::{CONFIG, pack};
 
-const SENTENCES: [&str; 12] = [
+const SENTENCES: [&str; 20] = [
     "The committee met again, and nothing was decided about the bridge.",
     "Was kostet es, das Dach im Frühjahr neu zu decken?",
     "¿Por qué el cielo es azul y el atardecer rojo?",
@@ -21,6 +22,14 @@ const SENTENCES: [&str; 12] = [
     "Напиши функцию, которая сортирует список по длине строк.",
     "اشرح الفرق بين الذاكرة والتخزين.",
     "次の文章を要約してください。",
+    "대한민국의 수도는 어디이며 왜 그곳이 수도가 되었나요?",
+    "भारत में मानसून कब आता है और क्यों?",
+    "ทำไมท้องฟ้าจึงเป็นสีฟ้า",
+    "כתוב שיר קצר על הים בלילה.",
+    "Γιατί ο ουρανός είναι γαλάζιος το μεσημέρι;",
+    "Pourquoi les marées changent-elles d'heure chaque jour ?",
+    "Şu cümleyi İngilizceye çevir: yağmur yağıyor.",
+    "Tại sao lá cây đổi màu vào mùa thu?",
     "fn main() { let x = (1..=10).map(|i| i * i).sum::<u32>(); println!(\"{x}\"); }",
     "\\int_0^\\infty e^{-x^2} dx = \\frac{\\sqrt{\\pi}}{2}",
     "{\"key\": [1, 2.5e-9, null, true], \"s\": \"\\u00e9\"}",
@@ -56,9 +65,17 @@ fn prompt(random: &mut fastrand::Rng) -> String {
     text
 }
 
+/// The default pack, which reads 4,000 tokens of a prompt and not only the 512 that its heads were fitted to.
+fn reads_4000() -> Pack {
+    let mut config: serde_json::Value = serde_json::from_slice(CONFIG).expect("the config is JSON");
+    config["max_chars"] = json!(200_000);
+    config["max_tokens"] = json!(4000);
+    Pack { config: Part::new("router_config.json", config.to_string()), ..pack() }
+}
+
 fn main() {
     let minutes: f64 = std::env::args().nth(1).map_or(1.0, |word| word.parse().expect("minutes"));
-    let router = Router::load(&pack(), &RouterOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    let router = Router::load(&reads_4000(), &RouterOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     let router = Arc::new(router);
     router.warm_up().expect("a pass");
     let session = Session::new(router.clone());
@@ -126,7 +143,9 @@ fn main() {
     }
     eprintln!();
     let mut strata = Vec::new();
-    for (name, range) in [("1-32", 1..33), ("33-128", 33..129), ("129-512", 129..513)] {
+    for (name, range) in
+        [("1-32", 1..33), ("33-128", 33..129), ("129-512", 129..513), ("513-4000", 513..4001)]
+    {
         let mut ms: Vec<f64> = times.iter().filter(|(n, _)| range.contains(n)).map(|(_, ms)| *ms).collect();
         ms.sort_by(f64::total_cmp);
         let at = |share: f64| ms.get((ms.len().saturating_sub(1) as f64 * share) as usize).copied();

@@ -3,6 +3,7 @@
 //! The fuzz targets (fuzz/) and the replay in the tests (tests/fuzz_replay.rs) run the same functions. Each returns where
 //! the bytes are refused and panics where something that must hold does not.
 
+use fastrand::Rng;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, OnceLock};
 use zen_edge_core::backbone::{self, Backbone, BackboneOptions};
@@ -238,8 +239,50 @@ pub fn route(bytes: &[u8]) {
     assert_eq!(router.route(&text, &request).expect("twice").decision, outcome.decision);
 }
 
+/// One file made from another: cut, flipped, overwritten with numbers that hurt, or spliced with a second one.
+pub fn changed(random: &mut Rng, file: &[u8], other: &[u8]) -> Vec<u8> {
+    let mut bytes = file.to_vec();
+    let below = |random: &mut Rng, n: usize| random.usize(..n.max(1));
+    for _ in 0..1 + below(random, 4) {
+        if bytes.is_empty() {
+            break;
+        }
+        // Headers are where the structure is.
+        let reach = if below(random, 3) > 0 { bytes.len().min(2048) } else { bytes.len() };
+        let at = below(random, reach);
+        match below(random, 7) {
+            0 => bytes.truncate(at),
+            1 => bytes[at] ^= 1 << below(random, 8),
+            2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff, b'"', b'{', b'-'][below(random, 8)],
+            3 => {
+                let hurts = [0, 1, u64::MAX, u64::MAX / 2, 1 << 31, 1 << 40, (1 << 32) - 1, 31];
+                let value = hurts[below(random, hurts.len())].to_le_bytes();
+                let width = [1, 2, 4, 8][below(random, 4)].min(bytes.len() - at);
+                bytes[at..at + width].copy_from_slice(&value[..width]);
+            }
+            4 => {
+                let end = (at + 1 + below(random, 32)).min(bytes.len());
+                drop(bytes.drain(at..end));
+            }
+            5 => {
+                let end = (at + 1 + below(random, 32)).min(bytes.len());
+                let copy = bytes[at..end].to_vec();
+                drop(bytes.splice(at..at, copy));
+            }
+            _ if !other.is_empty() => {
+                let from = below(random, other.len());
+                let end = (from + 1 + below(random, 64)).min(other.len());
+                let end_here = (at + end - from).min(bytes.len());
+                drop(bytes.splice(at..end_here, other[from..end].iter().copied()));
+            }
+            _ => {}
+        }
+    }
+    bytes
+}
+
 /// A whole backbone of 20 KB: one layer, one vocabulary of 300 tokens, with Q4_K and Q8_0 blocks among its tensors.
-fn small_model(architecture: &str) -> Vec<u8> {
+pub fn small_model(architecture: &str) -> Vec<u8> {
     let own = |suffix: &str| format!("{architecture}.{suffix}");
     // The byte-level alphabet: printable bytes stand for themselves, the others for 256 and on, in their order.
     let plain = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);

@@ -92,7 +92,7 @@ fn every_weight_of_a_file_is_counted_and_half_precision_changes_none_of_an_f16_f
 }
 
 #[test]
-fn schemes_of_fewer_bits_come_farther_and_the_table_is_in_order() {
+fn c11_schemes_of_fewer_bits_come_farther_and_the_table_is_in_order() {
     let report = of_default("int2,fp16,int8,int3,int4-g32,q8_0,q4_0,f32", &options(2));
     let bits: Vec<f64> = report.schemes.iter().map(|entry| entry.bits_per_weight).collect();
     assert!(bits.windows(2).all(|pair| pair[0] <= pair[1]), "{bits:?}");

@@ -71,7 +71,7 @@ fn over_seeds(play: impl Fn(u64) -> f64) -> f64 {
 }
 
 #[test]
-fn learning_beats_no_learning_and_the_best_single_model() {
+fn h15_learning_beats_no_learning_and_the_best_single_model() {
     // No learning takes model 0 always, the good one of no topic; the best single model is good on one topic in three.
     let (no_learning, best_single) = (0.35, (0.85 + 2.0 * 0.35) / 3.0);
     let early = over_seeds(|seed| play(&mut bandit(0.999), &mut Random(seed), 300, false));

@@ -268,8 +268,8 @@ fn what_cannot_be_fitted_is_refused_by_cause() {
 
 /// The real rows, of which a part is enough: on sources held out the head is far better than what needs no backbone.
 #[test]
-fn on_sources_held_out_the_head_beats_words() {
-    let name = "on_sources_held_out_the_head_beats_words";
+fn h14_on_sources_held_out_the_head_beats_words() {
+    let name = "h14_on_sources_held_out_the_head_beats_words";
     let Some(dev) = need(name, "the labelled prompts", shared("data/prompts/dev.jsonl")) else { return };
     let text = std::fs::read_to_string(dev).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -8,50 +8,8 @@ use zen_edge_core::backbone::{Backbone, BackboneOptions};
 use zen_edge_core::gguf::Gguf;
 use zen_edge_core::source::Memory;
 use zen_edge_core::tokenizer::Tokenizer;
-use zen_edge_tests::fuzzing::TARGETS;
+use zen_edge_tests::fuzzing::{TARGETS, changed};
 use zen_edge_tests::root;
-
-/// One file made from another: cut, flipped, overwritten with numbers that hurt, or spliced with a second one.
-fn changed(random: &mut Rng, file: &[u8], other: &[u8]) -> Vec<u8> {
-    let mut bytes = file.to_vec();
-    let below = |random: &mut Rng, n: usize| random.usize(..n.max(1));
-    for _ in 0..1 + below(random, 4) {
-        if bytes.is_empty() {
-            break;
-        }
-        // Headers are where the structure is.
-        let reach = if below(random, 3) > 0 { bytes.len().min(2048) } else { bytes.len() };
-        let at = below(random, reach);
-        match below(random, 7) {
-            0 => bytes.truncate(at),
-            1 => bytes[at] ^= 1 << below(random, 8),
-            2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff, b'"', b'{', b'-'][below(random, 8)],
-            3 => {
-                let hurts = [0, 1, u64::MAX, u64::MAX / 2, 1 << 31, 1 << 40, (1 << 32) - 1, 31];
-                let value = hurts[below(random, hurts.len())].to_le_bytes();
-                let width = [1, 2, 4, 8][below(random, 4)].min(bytes.len() - at);
-                bytes[at..at + width].copy_from_slice(&value[..width]);
-            }
-            4 => {
-                let end = (at + 1 + below(random, 32)).min(bytes.len());
-                drop(bytes.drain(at..end));
-            }
-            5 => {
-                let end = (at + 1 + below(random, 32)).min(bytes.len());
-                let copy = bytes[at..end].to_vec();
-                drop(bytes.splice(at..at, copy));
-            }
-            _ if !other.is_empty() => {
-                let from = below(random, other.len());
-                let end = (from + 1 + below(random, 64)).min(other.len());
-                let end_here = (at + end - from).min(bytes.len());
-                drop(bytes.splice(at..end_here, other[from..end].iter().copied()));
-            }
-            _ => {}
-        }
-    }
-    bytes
-}
 
 #[test]
 fn changed_files_are_refused_or_harmless() {

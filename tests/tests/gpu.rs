@@ -135,8 +135,8 @@ fn the_proofs_other_side_is_a_backbone_in_float_to_the_bit() {
 }
 
 #[test]
-fn the_default_pack_decides_alike() {
-    let test = "the_default_pack_decides_alike";
+fn d9_the_default_pack_decides_alike_and_the_adapter_is_named() {
+    let test = "d9_the_default_pack_decides_alike_and_the_adapter_is_named";
     if !adapter(test) {
         return;
     }
@@ -165,8 +165,8 @@ fn the_default_pack_decides_alike() {
 }
 
 #[test]
-fn a_gpu_that_is_wrong_is_not_believed_and_the_cpu_says_why() {
-    if !adapter("a_gpu_that_is_wrong_is_not_believed_and_the_cpu_says_why") {
+fn d1_i2_a_gpu_that_is_wrong_is_not_believed_and_the_cpu_says_why() {
+    if !adapter("d1_i2_a_gpu_that_is_wrong_is_not_believed_and_the_cpu_says_why") {
         return;
     }
     let plain = router(Device::Cpu, Faults::default()).embed(PROMPT, &Request::default()).unwrap();
@@ -183,8 +183,8 @@ fn a_gpu_that_is_wrong_is_not_believed_and_the_cpu_says_why() {
 }
 
 #[test]
-fn a_lost_device_is_rebuilt_once_and_the_request_still_answers() {
-    if !adapter("a_lost_device_is_rebuilt_once_and_the_request_still_answers") {
+fn d15_i8_a_lost_device_is_rebuilt_once_and_the_request_still_answers() {
+    if !adapter("d15_i8_a_lost_device_is_rebuilt_once_and_the_request_still_answers") {
         return;
     }
     let request = Request::default();
@@ -225,8 +225,8 @@ fn a_device_that_is_lost_while_it_is_rebuilt_is_given_up() {
 }
 
 #[test]
-fn no_memory_and_no_adapter_are_reasons_and_no_errors() {
-    if !adapter("no_memory_and_no_adapter_are_reasons_and_no_errors") {
+fn d16_no_memory_and_no_adapter_are_reasons_and_no_errors() {
+    if !adapter("d16_no_memory_and_no_adapter_are_reasons_and_no_errors") {
         return;
     }
     let full = router(Device::Gpu, Faults { no_memory: true, ..Faults::default() });

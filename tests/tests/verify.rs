@@ -116,7 +116,7 @@ fn parts_in_float_arithmetic_come_nearer_and_all_of_them_are_there() {
 }
 
 #[test]
-fn thresholds_are_a_gate() {
+fn c11_thresholds_are_a_gate() {
     let with = |thresholds| own(&Options { thresholds, ..options() });
     let good =
         Thresholds { task: Some(0.5), cosine_mean: Some(0.99), top3: Some(0.5), ..Thresholds::default() };

@@ -27,8 +27,10 @@ enum Chore {
     Test(test::Args),
     /// Fetch what some tests need and the repository does not hold: tokenizers and small models of others.
     Peers(peers::Args),
-    /// Licences, sources and doubled versions of the dependencies, by cargo-deny.
+    /// The dependencies: licences, sources, doubled and withdrawn versions, known faults; what was not checked is said.
     Deny,
+    /// Readers, scalar kernels and pool under Miri, on a nightly toolchain.
+    Miri,
     /// What a build contains, as a CycloneDX document.
     Sbom(sbom::Args),
     /// The engine for browsers in its four builds, and the npm package around them.
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Chore::Test(args) => test::run(&args),
         Chore::Peers(args) => peers::run(&args),
         Chore::Deny => supply::deny(),
+        Chore::Miri => supply::miri(),
         Chore::Sbom(args) => sbom::run(&args),
         Chore::Wasm(args) => wasm::run(&args),
         Chore::Bindings(args) => mobile::bindings(&args),

@@ -107,6 +107,12 @@ pub fn run(args: &Args) -> Result<(), String> {
             session.step(&name, |session| session.check(target, words));
         }
     }
+    if wanted("supply chain") {
+        session.step("supply chain", |session| match supply::lacks_deny() {
+            Some(why) => session.skip("supply chain", &why),
+            None => supply::deny(),
+        });
+    }
     if wanted("minimal rust") {
         session.step("minimal rust", |session| match supply::minimal_rust()? {
             Some(why) => session.skip("minimal rust", &why),

@@ -2,7 +2,8 @@
 
 use super::architecture::{Architecture, Shape};
 use super::{Arithmetic, BackboneError};
-use crate::gguf::{Gguf, TensorInfo};
+use crate::gguf::{Gguf, GgufError, TensorInfo};
+use crate::room::{self, NoMemory};
 use zen_edge_kernels::format::{BlockType, dequantize};
 use zen_edge_kernels::gemm::{Matrix, MatrixError};
 
@@ -185,9 +186,14 @@ pub(super) fn vector(gguf: &Gguf, tensor: &TensorInfo, len: usize) -> Result<Vec
     if tensor.elements() != len as u64 || tensor.dims.first() != Some(&(len as u64)) {
         return Err(BackboneError::shape(gguf, tensor, &[len]));
     }
-    let mut out = vec![0.0; len];
+    let mut out = room::filled(len, 0.0).map_err(|refused| no_memory(gguf, tensor, refused))?;
     dequantize(ty, &gguf.tensor_bytes(tensor)?, &mut out);
     Ok(out)
+}
+
+fn no_memory(gguf: &Gguf, tensor: &TensorInfo, NoMemory(bytes): NoMemory) -> BackboneError {
+    let what = format!("the values of the tensor `{}`", tensor.name);
+    GgufError::OutOfMemory { file: gguf.source().name().to_owned(), what, bytes }.into()
 }
 
 /// The embedding as f32, where it is changed; else nothing: its rows are read from the file.
@@ -202,11 +208,12 @@ pub(super) fn embedding(
     }
     let (ty, bytes) = (tensor.block_type()?, gguf.tensor_bytes(tensor)?);
     let rows = usize::try_from(tensor.rows()).unwrap_or(usize::MAX);
-    floats(tensor, Matrix::new(ty, rows, cols, bytes), weights, Held::Changed).map(Some)
+    floats(gguf, tensor, Matrix::new(ty, rows, cols, bytes), weights, Held::Changed).map(Some)
 }
 
 /// The values of a matrix, whose shape was held against its bytes before anything is allocated by it.
 fn floats(
+    gguf: &Gguf,
     tensor: &TensorInfo,
     matrix: Result<Matrix, MatrixError>,
     weights: &mut dyn Weights,
@@ -214,7 +221,8 @@ fn floats(
 ) -> Result<Vec<f32>, BackboneError> {
     let failed = |source| BackboneError::Matrix { tensor: tensor.name.clone(), source };
     let matrix = matrix.map_err(failed)?;
-    let mut values = vec![0.0f32; matrix.rows() * matrix.cols()];
+    let mut values = room::filled(matrix.rows() * matrix.cols(), 0.0f32)
+        .map_err(|refused| no_memory(gguf, tensor, refused))?;
     dequantize(matrix.block_type(), matrix.bytes(), &mut values);
     if held == Held::Changed {
         weights.change(tensor, matrix.cols(), &mut values);
@@ -237,9 +245,12 @@ pub(super) fn matrix(
     let mut bytes = gguf.tensor_bytes(tensor)?;
     let held = weights.held(tensor);
     if held == Held::Changed || (held == Held::Float && ty != BlockType::F32) {
-        let values = floats(tensor, Matrix::new(ty, rows, cols, bytes), weights, held)?;
+        let values = floats(gguf, tensor, Matrix::new(ty, rows, cols, bytes), weights, held)?;
         ty = BlockType::F32;
-        bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>().into();
+        let mut held =
+            room::room(size_of_val(&*values)).map_err(|refused| no_memory(gguf, tensor, refused))?;
+        held.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        bytes = held.into();
     }
     let failed = |source| BackboneError::Matrix { tensor: tensor.name.clone(), source };
     Matrix::new(ty, rows, cols, bytes).map_err(failed)

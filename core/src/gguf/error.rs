@@ -158,11 +158,9 @@ pub enum GgufError {
     #[error("{file}: bytes {start}..{end} were asked of the tensor `{tensor}`, which has {bytes}")]
     RangeOutsideTensor { file: String, tensor: String, start: u64, end: u64, bytes: u64 },
 
-    /// Memory for a tensor's bytes was refused, or is more than this machine can address.
-    #[error(
-        "{file}: no memory for {bytes} bytes of the tensor `{tensor}`: free memory or use a smaller model"
-    )]
-    OutOfMemory { file: String, tensor: String, bytes: u64 },
+    /// Memory for a part of the file was refused, or is more than this machine can address.
+    #[error("{file}: no memory for {what}, {bytes} bytes: free memory or use a smaller model")]
+    OutOfMemory { file: String, what: String, bytes: u64 },
 }
 
 /// A ggml type's name and id for messages: `IQ2_XXS (ggml type 16)`, `unknown (ggml type 99)`.

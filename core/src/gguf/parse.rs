@@ -1,6 +1,7 @@
 //! The header's bytes, read in order; every length is held against what is left of the file before it is used.
 
 use super::{Array, GgufError, StringArray, Value};
+use crate::room::{self, NoMemory};
 use crate::source::Source;
 use zen_edge_kernels::memory::Bytes;
 
@@ -67,7 +68,7 @@ impl<'a> Reader<'a> {
         if self.pos + n > window_end {
             let len = n.max(CHUNK).min(self.left());
             // Both fit: n is at most MAX_HEADER, CHUNK is less.
-            let mut bytes = vec![0; len as usize];
+            let mut bytes = room::filled(len as usize, 0).map_err(|refused| self.no_memory(refused))?;
             self.source.read_at(self.pos, &mut bytes).map_err(|source| GgufError::Io {
                 file: self.file(),
                 offset: self.pos,
@@ -80,6 +81,10 @@ impl<'a> Reader<'a> {
         let start = (self.pos - self.window_start) as usize;
         self.pos += n;
         Ok(&self.window[start..start + n as usize])
+    }
+
+    pub fn no_memory(&self, NoMemory(bytes): NoMemory) -> GgufError {
+        GgufError::OutOfMemory { file: self.file(), what: self.what.clone(), bytes }
     }
 
     fn header_too_large(&self) -> GgufError {
@@ -117,7 +122,8 @@ impl<'a> Reader<'a> {
     }
 
     fn string(&mut self, limit: u64) -> Result<String, GgufError> {
-        match String::from_utf8(self.bytes(limit)?.to_vec()) {
+        let bytes = room::copied(self.bytes(limit)?).map_err(|refused| self.no_memory(refused))?;
+        match String::from_utf8(bytes) {
             Ok(text) => Ok(text),
             Err(_) => Err(GgufError::InvalidUtf8 { file: self.file(), what: self.what.clone() }),
         }
@@ -190,7 +196,11 @@ impl<'a> Reader<'a> {
             6 => Array::F32(self.scalars(count, f32::from_le_bytes)?),
             7 => {
                 let bytes = self.scalars(count, u8::from_le_bytes)?;
-                Array::Bool(bytes.into_iter().map(|byte| self.as_bool(byte)).collect::<Result<_, _>>()?)
+                let mut flags = room::room(bytes.len()).map_err(|refused| self.no_memory(refused))?;
+                for byte in bytes {
+                    flags.push(self.as_bool(byte)?);
+                }
+                Array::Bool(flags)
             }
             8 => Array::Strings(self.strings(count)?),
             9 => {
@@ -199,7 +209,8 @@ impl<'a> Reader<'a> {
                 let count = self.array_count(count, 12)?;
                 let mut arrays = Vec::new();
                 for _ in 0..count {
-                    arrays.push(self.elements(depth + 1)?);
+                    let array = self.elements(depth + 1)?;
+                    room::push(&mut arrays, array).map_err(|refused| self.no_memory(refused))?;
                 }
                 Array::Arrays(arrays)
             }
@@ -229,7 +240,7 @@ impl<'a> Reader<'a> {
         parse: impl Fn([u8; N]) -> T,
     ) -> Result<Vec<T>, GgufError> {
         let count = self.array_count(count, N as u64)?;
-        let mut elements = Vec::with_capacity(count);
+        let mut elements = room::room(count).map_err(|refused| self.no_memory(refused))?;
         while elements.len() < count {
             let n = (count - elements.len()).min(CHUNK as usize / N);
             let bytes = self.take((n * N) as u64)?;
@@ -240,7 +251,7 @@ impl<'a> Reader<'a> {
 
     fn strings(&mut self, count: u64) -> Result<StringArray, GgufError> {
         let count = self.array_count(count, 8)?;
-        let mut strings = StringArray::with_capacity(count);
+        let mut strings = StringArray::with_room(count).map_err(|refused| self.no_memory(refused))?;
         while strings.len() < count {
             // Those that lie within the window, without the checks that every single read pays: a vocabulary and its
             // merges are 300,000 strings.
@@ -254,13 +265,13 @@ impl<'a> Reader<'a> {
                     .filter(|&len| len as u64 <= MAX_STRING)
                     .and_then(|len| after.split_at_checked(len))
             {
-                strings.push(string);
+                strings.push(string).map_err(|refused| self.no_memory(refused))?;
                 rest = after;
             }
             self.pos += (begun - rest.len()) as u64;
             // The one that crosses the window's end, or is refused.
             if strings.len() < count {
-                strings.push(self.bytes(MAX_STRING)?);
+                strings.push(self.bytes(MAX_STRING)?).map_err(|refused| self.no_memory(refused))?;
             }
         }
         strings.shrink();

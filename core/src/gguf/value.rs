@@ -1,5 +1,7 @@
 //! The values of GGUF metadata.
 
+use crate::room::{self, NoMemory};
+
 /// A metadata value. GGUF's thirteen types, arrays typed by their elements.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // the names are the format's own
@@ -195,14 +197,15 @@ impl StringArray {
         self.blob.len()
     }
 
-    pub(super) fn with_capacity(strings: usize) -> Self {
-        Self { blob: Vec::new(), ends: Vec::with_capacity(strings) }
+    /// None yet, with room for the ends of `strings`.
+    pub(super) fn with_room(strings: usize) -> Result<Self, NoMemory> {
+        Ok(Self { blob: Vec::new(), ends: room::room(strings)? })
     }
 
-    pub(super) fn push(&mut self, string: &[u8]) {
+    pub(super) fn push(&mut self, string: &[u8]) -> Result<(), NoMemory> {
         const { assert!(super::MAX_HEADER <= u32::MAX as u64) }; // so that the ends of a header's strings fit
-        self.blob.extend_from_slice(string);
-        self.ends.push(self.blob.len() as u32);
+        room::extend(&mut self.blob, string)?;
+        room::push(&mut self.ends, self.blob.len() as u32)
     }
 
     pub(super) fn shrink(&mut self) {
@@ -214,7 +217,8 @@ impl<S: AsRef<[u8]>> FromIterator<S> for StringArray {
     fn from_iter<I: IntoIterator<Item = S>>(strings: I) -> Self {
         let mut array = Self::default();
         for string in strings {
-            array.push(string.as_ref());
+            array.blob.extend_from_slice(string.as_ref());
+            array.ends.push(array.blob.len() as u32);
         }
         array
     }

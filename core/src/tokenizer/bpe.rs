@@ -24,7 +24,7 @@ impl Bpe {
         merges: &Strings,
         ignore_merges: bool,
     ) -> Result<Self, TokenizerError> {
-        let mut map = TokenMap::with_capacity(blob.len());
+        let mut map = TokenMap::with_room(blob.len())?;
         // From this id on, no token has the bytes of an earlier one.
         let mut unique_from = 0;
         for id in (0..blob.len() as u32).filter(|&id| reachable(id)) {
@@ -44,7 +44,7 @@ impl Bpe {
         if merges.len() >= limit {
             return Err(TokenizerError::TooManyMerges { merges: merges.len(), limit });
         }
-        let mut table = MergeMap::with_capacity(merges.len());
+        let mut table = MergeMap::with_room(merges.len())?;
         let mut joined = Vec::new();
         let mut expected = 0;
         for (index, merge) in merges.iter().enumerate() {

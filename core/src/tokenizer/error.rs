@@ -1,6 +1,7 @@
 //! Why a vocabulary is refused.
 
 use crate::gguf::GgufError;
+use crate::room::NoMemory;
 
 /// Why no tokenizer can be built from a GGUF's metadata or from a [`super::TokenizerSpec`]. One variant for one cause.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +97,18 @@ pub enum TokenizerError {
     #[error("the {what} fall together in a hash table as no model's do: the file is hostile")]
     Crowded { what: &'static str },
 
+    /// Memory was refused.
+    #[error("no memory for {what}, {bytes} bytes: free memory or use a model with a smaller vocabulary")]
+    OutOfMemory { what: &'static str, bytes: u64 },
+
     /// The added tokens cannot be compiled into a matcher.
     #[error("the control and user-defined tokens cannot be searched for: {reason}")]
     AddedTokens { reason: String },
+}
+
+impl TokenizerError {
+    /// The system refused memory for `what`.
+    pub(super) fn no_memory(what: &'static str) -> impl Fn(NoMemory) -> Self + Copy {
+        move |NoMemory(bytes)| Self::OutOfMemory { what, bytes }
+    }
 }

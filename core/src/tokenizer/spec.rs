@@ -2,6 +2,7 @@
 
 use super::TokenizerError;
 use crate::gguf::{Gguf, StringArray};
+use crate::room;
 
 /// What joins bytes or characters to tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,14 +155,23 @@ impl<S: AsRef<[u8]>> FromIterator<S> for Strings {
     }
 }
 
-impl From<&StringArray> for Strings {
-    fn from(array: &StringArray) -> Self {
-        let mut all =
-            Self { bytes: Vec::with_capacity(array.total_bytes()), ends: Vec::with_capacity(array.len()) };
+impl TryFrom<&StringArray> for Strings {
+    type Error = TokenizerError;
+
+    /// A copy of the strings of a GGUF.
+    ///
+    /// # Errors
+    /// [`TokenizerError::OutOfMemory`].
+    fn try_from(array: &StringArray) -> Result<Self, TokenizerError> {
+        let refused = TokenizerError::no_memory("the vocabulary's strings");
+        let mut all = Self {
+            bytes: room::room(array.total_bytes()).map_err(refused)?,
+            ends: room::room(array.len()).map_err(refused)?,
+        };
         for string in array.iter() {
             all.push(string);
         }
-        all
+        Ok(all)
     }
 }
 
@@ -238,12 +248,13 @@ impl TokenizerSpec {
                     )
             }
         };
+        let refused = TokenizerError::no_memory("the vocabulary's scores and types");
         Ok(Self {
             model,
-            tokens: gguf.require_strings("tokenizer.ggml.tokens")?.into(),
-            scores: gguf.f32s("tokenizer.ggml.scores")?.map(<[f32]>::to_vec),
-            types: gguf.i32s("tokenizer.ggml.token_type")?.map(<[i32]>::to_vec),
-            merges: gguf.strings("tokenizer.ggml.merges")?.map(Into::into),
+            tokens: gguf.require_strings("tokenizer.ggml.tokens")?.try_into()?,
+            scores: gguf.f32s("tokenizer.ggml.scores")?.map(room::copied).transpose().map_err(refused)?,
+            types: gguf.i32s("tokenizer.ggml.token_type")?.map(room::copied).transpose().map_err(refused)?,
+            merges: gguf.strings("tokenizer.ggml.merges")?.map(TryInto::try_into).transpose()?,
             bos,
             eos: gguf.u32("tokenizer.ggml.eos_token_id")?,
             unk: gguf.u32("tokenizer.ggml.unknown_token_id")?,

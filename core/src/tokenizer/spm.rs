@@ -6,6 +6,7 @@ use super::merge::{Merges, Scratch, Symbol};
 use super::spec::{TieBreak, TokenType};
 use super::vocab::{Blob, TokenMap, mix};
 use super::{TokenizerError, normalize::SPACE_SIGN};
+use crate::room;
 
 pub struct Spm {
     map: TokenMap,
@@ -37,8 +38,8 @@ impl Spm {
         unk: Option<u32>,
     ) -> Result<Self, TokenizerError> {
         let n = blob.len() as u32;
-        let mut map = TokenMap::with_capacity(blob.len());
-        let mut neighbours = Neighbours::new();
+        let mut map = TokenMap::with_room(blob.len())?;
+        let mut neighbours = Neighbours::new()?;
         let mut longest = 0;
         let reachable =
             |id| matches!(kind(id), TokenType::Normal | TokenType::Undefined | TokenType::UserDefined);
@@ -63,9 +64,12 @@ impl Spm {
         if let Some(id) = (0..n).find(|&id| score(id).is_nan()) {
             return Err(TokenizerError::ScoreNotANumber { id });
         }
-        let mut sorted: Vec<u32> = (0..n).collect();
-        sorted.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
-        let mut order = vec![0; blob.len()].into_boxed_slice();
+        let refused = TokenizerError::no_memory("the order of the tokens");
+        let mut sorted: Vec<u32> = room::room(blob.len()).map_err(refused)?;
+        sorted.extend(0..n);
+        // In place: a stable sort would take memory.
+        sorted.sort_unstable_by(|&a, &b| score(b).total_cmp(&score(a)).then(a.cmp(&b)));
+        let mut order = room::filled(blob.len(), 0).map_err(refused)?.into_boxed_slice();
         for (place, &id) in (0..).zip(&sorted) {
             // With ties by the longest left part, tokens of one score share a place: the length decides before the id.
             order[id as usize] = match sorted.get((place as usize).wrapping_sub(1)) {
@@ -183,8 +187,10 @@ struct Neighbours {
 impl Neighbours {
     const BITS: u32 = 21;
 
-    fn new() -> Self {
-        Self { bits: vec![0; 1 << (Self::BITS - 6)].into_boxed_slice() }
+    fn new() -> Result<Self, TokenizerError> {
+        let bits = room::filled(1 << (Self::BITS - 6), 0);
+        let bits = bits.map_err(TokenizerError::no_memory("the pairs of characters"))?;
+        Ok(Self { bits: bits.into_boxed_slice() })
     }
 
     #[inline]

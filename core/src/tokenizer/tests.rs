@@ -360,13 +360,14 @@ fn keys_that_fall_together_are_refused() {
     let start = 16_u64.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mut blob = Blob::default();
     for i in 0..2000_u64 {
-        blob.push(i.to_le_bytes().into_iter().chain(mix(start ^ i).to_le_bytes()));
+        let key: Vec<u8> = i.to_le_bytes().into_iter().chain(mix(start ^ i).to_le_bytes()).collect();
+        blob.push(&key).unwrap();
     }
-    let mut map = TokenMap::with_capacity(2000);
+    let mut map = TokenMap::with_room(2000).unwrap();
     let refused = (0..2000).find_map(|id| map.insert(id, &blob).err());
     assert!(matches!(refused, Some(TokenizerError::Crowded { what: "tokens" })));
     // The same for pairs: those whose hashes share their low bits, found by trying.
-    let mut merges = MergeMap::with_capacity(1500);
+    let mut merges = MergeMap::with_room(1500).unwrap();
     let crowd = (0..u32::MAX).filter(|&i| MergeMap::place(i, i, 4096) == 0).take(1500);
     let refused = crowd.map(|i| merges.insert(i, i, 0, 0)).find_map(Result::err);
     assert!(matches!(refused, Some(TokenizerError::Crowded { what: "merges" })));

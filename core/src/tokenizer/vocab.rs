@@ -1,6 +1,7 @@
 //! The tables: tokens by id, ids by bytes, merges by pair. Flat arrays; nothing is allocated for a single token.
 
 use super::TokenizerError;
+use crate::room;
 
 /// The most tokens: SentencePiece's merge keys hold ids in 22 bits. The largest vocabularies in use have 2^18.
 pub const MAX_TOKENS: usize = 1 << 22;
@@ -45,8 +46,9 @@ pub struct Blob {
 }
 
 impl Blob {
-    pub fn with_capacity(tokens: usize, bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(tokens) }
+    pub fn with_room(tokens: usize, bytes: usize) -> Result<Self, TokenizerError> {
+        let refused = TokenizerError::no_memory("the tokens");
+        Ok(Self { bytes: room::room(bytes).map_err(refused)?, ends: room::room(tokens).map_err(refused)? })
     }
 
     pub fn len(&self) -> usize {
@@ -54,9 +56,10 @@ impl Blob {
     }
 
     /// No more than [`MAX_BYTES`] in all, which the caller has made sure of.
-    pub fn push(&mut self, token: impl IntoIterator<Item = u8>) {
-        self.bytes.extend(token);
-        self.ends.push(self.bytes.len() as u32);
+    pub fn push(&mut self, token: &[u8]) -> Result<(), TokenizerError> {
+        let refused = TokenizerError::no_memory("the tokens");
+        room::extend(&mut self.bytes, token).map_err(refused)?;
+        room::push(&mut self.ends, self.bytes.len() as u32).map_err(refused)
     }
 
     #[inline]
@@ -85,9 +88,10 @@ fn slots_for(keys: usize) -> usize {
 }
 
 impl TokenMap {
-    pub fn with_capacity(tokens: usize) -> Self {
-        let slots = slots_for(tokens);
-        Self { slots: vec![(0, FREE); slots].into_boxed_slice() }
+    pub fn with_room(tokens: usize) -> Result<Self, TokenizerError> {
+        let slots = room::filled(slots_for(tokens), (0, FREE));
+        let slots = slots.map_err(TokenizerError::no_memory("the table of the tokens"))?;
+        Ok(Self { slots: slots.into_boxed_slice() })
     }
 
     /// Enters a token that lies in the blob, and says whether it is new: of equal ones the first keeps its place.
@@ -150,9 +154,10 @@ pub struct MergeMap {
 }
 
 impl MergeMap {
-    pub fn with_capacity(merges: usize) -> Self {
-        let slots = slots_for(merges);
-        Self { slots: vec![Merge { left: FREE, right: 0, rank: 0, id: 0 }; slots].into_boxed_slice() }
+    pub fn with_room(merges: usize) -> Result<Self, TokenizerError> {
+        let slots = room::filled(slots_for(merges), Merge { left: FREE, right: 0, rank: 0, id: 0 });
+        let slots = slots.map_err(TokenizerError::no_memory("the table of the merges"))?;
+        Ok(Self { slots: slots.into_boxed_slice() })
     }
 
     /// Enters a merge. Of equal pairs the last one counts, as in Hugging Face `tokenizers`.
