@@ -32,6 +32,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 pub(crate) mod fields;
+mod yaml;
 pub use fields::FieldError;
 
 /// The most bytes that a `router_config.json` may have; the published one has 857.

@@ -41,7 +41,9 @@ pub use choose::{Choice, ChooseOptions};
 pub use error::GenerateError;
 pub use sample::Sampling;
 pub use tag::{RouteTag, TagError, TagFrame};
-pub use template::{ChatTemplate, Message};
+#[cfg(feature = "chat-template")]
+pub use template::ChatTemplate;
+pub use template::Message;
 
 use crate::backbone::{
     Backbone, BackboneError, BackboneOptions, Cancel, Context, Interrupt, KvType, LmHead, Pass, Pooling,
@@ -233,9 +235,19 @@ impl Generator {
     /// what strangers wrote should take them out.
     ///
     /// # Errors
-    /// No template; one that cannot be read, or that refuses the messages.
+    /// No template; one that cannot be read, or that refuses the messages; a build without the feature `chat-template`.
     pub fn render(&self, messages: &[Message]) -> Result<String, GenerateError> {
         let source = self.parts.template.as_deref().ok_or(GenerateError::NoTemplate)?;
+        self.render_by(source, messages)
+    }
+
+    #[cfg(not(feature = "chat-template"))]
+    fn render_by(&self, _: &str, _: &[Message]) -> Result<String, GenerateError> {
+        Err(GenerateError::TemplateNotBuilt)
+    }
+
+    #[cfg(feature = "chat-template")]
+    fn render_by(&self, source: &str, messages: &[Message]) -> Result<String, GenerateError> {
         let text = |id: Option<u32>| {
             let bytes = id.and_then(|id| self.tokenizer().token_bytes(id)).unwrap_or_default();
             String::from_utf8_lossy(bytes).into_owned()

@@ -175,7 +175,8 @@ fn unread(prompt: &str, request: &Request<'_>) -> Option<Absent> {
 
 /// What counts of a request where only a vector is asked for.
 fn timeless<'a>(request: &Request<'a>) -> Request<'a> {
-    Request { plain_text: request.plain_text, cancel: request.cancel, ..Request::default() }
+    let Request { plain_text, cpu_only, cancel, .. } = *request;
+    Request { plain_text, cpu_only, cancel, ..Request::default() }
 }
 
 /// How a prompt is answered.
@@ -401,9 +402,14 @@ impl Router {
     /// # Errors
     /// What the backbone says.
     pub fn warm_up(&self) -> Result<Option<Speed>, BackboneError> {
+        self.warm(false)
+    }
+
+    pub(crate) fn warm(&self, cpu_only: bool) -> Result<Option<Speed>, BackboneError> {
         let ids: Vec<u32> = (0..16.min(self.backbone.shape().vocab as u32)).collect();
         // The first pass over a mapped file pays for its pages: the second one is what is to come.
-        let pass = || match self.gpu.embed(&ids, None) {
+        let on_gpu = || if cpu_only { None } else { self.gpu.embed(&ids, None) };
+        let pass = || match on_gpu() {
             Some(vector) => vector,
             None => self.backbone.embed(&ids),
         };
@@ -564,8 +570,8 @@ impl Router {
             deadline: unread.deadline(),
         };
         let by_gpu = match home {
-            Home::Pool(None) => self.gpu.embed(&unread.ids, Some(&until)),
-            Home::Pool(Some(_)) | Home::Own(_) => None,
+            Home::Pool(None) if !request.cpu_only => self.gpu.embed(&unread.ids, Some(&until)),
+            Home::Pool(_) | Home::Own(_) => None,
         };
         let on_gpu = by_gpu.is_some();
         let vector = match (by_gpu, &mut home) {
@@ -609,7 +615,7 @@ impl Router {
                 Home::Own(fits.then_some(context))
             }
             // On a GPU nothing is kept of a prompt but its vector.
-            Place::Pool if self.gpu.takes(ids.len()) => Home::Pool(None),
+            Place::Pool if !request.cpu_only && self.gpu.takes(ids.len()) => Home::Pool(None),
             Place::Pool => Home::Pool(self.prefixes.take(&self.backbone, &ids)),
         };
         let context = match &home {

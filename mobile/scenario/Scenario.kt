@@ -10,6 +10,7 @@ import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import java.security.MessageDigest
 import java.util.Collections
+import kotlin.math.abs
 import kotlin.system.exitProcess
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CoroutineStart
@@ -152,6 +153,13 @@ class Scenario(private val pack: String, private val prompts: List<String>) {
         outcome("long", router.route(LONG.repeat(20)))
         outcome("blank", router.route(" "))
         outcome("cheap", router.route(prompts[0], RouteOptions(limits = Limits(maxCost = 0.0005))))
+        val ran = router.route(prompts[0]).backend
+        say("backend", ran.device, ran.threads, ran.adapter != null, ran.fallback != null)
+        load(LoadOptions(device = Device.GPU)).use { asked ->
+            val backend = asked.route(prompts[0]).backend
+            // A library without a GPU says so; one with it has a GPU, or says why not.
+            check("a GPU or why not", (backend.adapter == null) != (backend.fallback == null))
+        }
         fails<ZenEdgeException.NoTokens>("embed nothing") { router.embed("") }
         val unknown = RouteOptions(limits = Limits(exclude = listOf("no-such-model")))
         fails<ZenEdgeException.UnknownModel>("unknown model") { router.route("hello", unknown) }
@@ -219,6 +227,7 @@ class Scenario(private val pack: String, private val prompts: List<String>) {
         }
         outcome("hot", router.route(prompts[0]))
         fails<ZenEdgeException.Deferred>("too hot to generate") { router.generate("Once").toList() }
+        fails<ZenEdgeException.Deferred>("too hot to choose") { router.choose("Once", listOf(" a", " b")) }
         router.setThermal(Thermal.NOMINAL)
 
         val outcome = router.route(prompts[0], RouteOptions(user = "ann", conversation = "c"))
@@ -258,6 +267,31 @@ class Scenario(private val pack: String, private val prompts: List<String>) {
         fails<ZenEdgeException.Template>("no template") {
             router.generate(listOf(Message("user", "hello"))).toList()
         }
+    }
+
+    private suspend fun choosing() {
+        val router = load()
+        val question = "Is the sky blue? Answer:"
+        val options = listOf(" yes", " no", " perhaps not")
+        val plain = router.choose(question, options)
+        val free = router.choose(question, options, ChooseOptions(contentFree = "Is N/A? Answer:", byToken = true))
+        for ((name, choices) in listOf("choice" to plain, "choice by token" to free)) {
+            for (choice in choices) {
+                val bits = listOf(choice.probability, choice.logLikelihood, choice.contentFree).map(::double)
+                say(name, choice.option, *bits.toTypedArray(), choice.tokens)
+            }
+        }
+        check("probabilities sum to one", abs(plain.sumOf { it.probability } - 1) < 1e-12)
+        fails<ZenEdgeException.BadRequest>("no options") { router.choose(question, emptyList()) }
+        fails<ZenEdgeException.BadRequest>("the same options") { router.choose(question, listOf(" a", " a")) }
+        val token = CancelToken().also { it.cancel() }
+        Engine.load(folder, LoadOptions(threads = 2u), null, null).use { engine ->
+            fails<ZenEdgeException.Cancelled>("choose cancelled") {
+                engine.choose(question, options, ChooseOptions(), token)
+            }
+        }
+        router.close()
+        fails<ZenEdgeException.Closed>("choose after close") { router.choose(question, options) }
     }
 
     private suspend fun closing() {
@@ -301,6 +335,7 @@ class Scenario(private val pack: String, private val prompts: List<String>) {
         cancelling()
         lifecycle()
         generating()
+        choosing()
         closing()
     }
 }

@@ -44,6 +44,10 @@ suspend fun generate(router: Router) {
     router.generate("Once upon a time", GenerateOptions(maxTokens = 64u)).collect { piece -> print(piece) }
 }
 
+suspend fun choose(router: Router) {
+    for (choice in router.choose("Is the sky blue? Answer:", listOf(" yes", " no"))) println("${choice.option} ${choice.probability}")
+}
+
 fun trim(router: Router) {
     router.trim(TrimLevel.WEIGHTS) // the next prompt loads them again
     println(router.stats().loaded)

@@ -15,6 +15,8 @@ import zen_edge
 from zen_edge import (
     BackgroundPolicy,
     CancelToken,
+    ChooseOptions,
+    Device,
     FileSource,
     GenerateOptions,
     Limits,
@@ -156,6 +158,13 @@ class Scenario:
             self.outcome("long", await router.route(LONG * 20))
             self.outcome("blank", await router.route(" "))
             self.outcome("cheap", await router.route(self.prompts[0], RouteOptions(limits=Limits(max_cost=0.0005))))
+            ran = (await router.route(self.prompts[0])).backend
+            flags = [str(flag).lower() for flag in (ran.adapter is not None, ran.fallback is not None)]
+            self.say("backend", ran.device, ran.threads, *flags)
+            async with await self.load(device=Device.GPU) as asked:
+                ran = (await asked.route(self.prompts[0])).backend
+                # A library without a GPU says so; one with it has a GPU, or says why not.
+                self.check("a GPU or why not", (ran.adapter is None) != (ran.fallback is None))
             await self.fails("embed nothing", ZenEdgeError.NoTokens, router.embed(""))
             unknown = RouteOptions(limits=Limits(exclude=["no-such-model"]))
             await self.fails("unknown model", ZenEdgeError.UnknownModel, router.route("hello", unknown))
@@ -216,6 +225,7 @@ class Scenario:
                 self.say("thermal", camel(thermal.name), router.stats().threads)
             self.outcome("hot", await router.route(self.prompts[0]))
             await self.fails("too hot to generate", ZenEdgeError.Deferred, router.generate("Once"))
+            await self.fails("too hot to choose", ZenEdgeError.Deferred, router.choose("Once", [" a", " b"]))
             router.set_thermal(Thermal.NOMINAL)
 
             outcome = await router.route(self.prompts[0], RouteOptions(user="ann", conversation="c"))
@@ -248,6 +258,24 @@ class Scenario:
             self.say("stopped", camel((await generation.finish()).reason.name))
             turns = [Message(role="user", content="hello")]
             await self.fails("no template", ZenEdgeError.Template, router.generate(turns))
+
+    async def choosing(self):
+        router = await self.load()
+        question, options = "Is the sky blue? Answer:", [" yes", " no", " perhaps not"]
+        plain = await router.choose(question, options)
+        free = await router.choose(question, options, ChooseOptions(content_free="Is N/A? Answer:", by_token=True))
+        for name, choices in (("choice", plain), ("choice by token", free)):
+            for choice in choices:
+                bits = [double(x) for x in (choice.probability, choice.log_likelihood, choice.content_free)]
+                self.say(name, choice.option, *bits, choice.tokens)
+        self.check("probabilities sum to one", abs(sum(choice.probability for choice in plain) - 1) < 1e-12)
+        await self.fails("no options", ZenEdgeError.BadRequest, router.choose(question, []))
+        await self.fails("the same options", ZenEdgeError.BadRequest, router.choose(question, [" a", " a"]))
+        token = CancelToken()
+        token.cancel()
+        await self.fails("choose cancelled", ZenEdgeError.Cancelled, router.choose(question, options, token=token))
+        router.close()
+        await self.fails("choose after close", ZenEdgeError.Closed, router.choose(question, options))
 
     async def closing(self):
         router = await self.load()
@@ -294,6 +322,7 @@ class Scenario:
         await self.cancelling()
         await self.lifecycle()
         await self.generating()
+        await self.choosing()
         await self.closing()
 
 

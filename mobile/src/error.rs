@@ -225,9 +225,10 @@ impl From<GenerateError> for ZenEdgeError {
             GenerateError::PromptTooLong { tokens, context } => {
                 Self::PromptTooLong { detail, tokens: tokens as u64, context: context as u64 }
             }
-            GenerateError::NoTemplate | GenerateError::Template { .. } | GenerateError::Messages { .. } => {
-                Self::Template { detail }
-            }
+            GenerateError::NoTemplate
+            | GenerateError::TemplateNotBuilt
+            | GenerateError::Template { .. }
+            | GenerateError::Messages { .. } => Self::Template { detail },
             _ => Self::BadRequest { detail },
         }
     }

@@ -145,6 +145,39 @@ impl GenerateOptions {
     }
 }
 
+/// How given texts are compared.
+#[derive(Clone, Debug, Default, PartialEq, uniffi::Record)]
+pub struct ChooseOptions {
+    /// A prompt without content in the same form ("N/A" in the place of the text): what an option has there is taken off, so
+    /// that a frequent word does not win by being frequent.
+    #[uniffi(default = None)]
+    pub content_free: Option<String>,
+    /// Whether to compare by the mean over an option's tokens instead of the sum: for options of very different lengths.
+    #[uniffi(default = false)]
+    pub by_token: bool,
+    /// Whether control tokens that stand in the texts are text like any other.
+    #[uniffi(default = false)]
+    pub plain_text: bool,
+    /// Whether the BOS token begins the prompt; as the GGUF says where it is not said.
+    #[uniffi(default = None)]
+    pub add_bos: Option<bool>,
+}
+
+/// One option's share.
+#[derive(Clone, Debug, PartialEq, uniffi::Record)]
+pub struct Choice {
+    /// The option.
+    pub option: String,
+    /// Its probability among the options; all of them sum to 1.
+    pub probability: f64,
+    /// The natural logarithm of the probability that the model continues the prompt with it, over its whole vocabulary.
+    pub log_likelihood: f64,
+    /// The same behind the content-free prompt, where one was given.
+    pub content_free: Option<f64>,
+    /// Its tokens.
+    pub tokens: u32,
+}
+
 /// A whole generation.
 #[derive(Clone, Debug, PartialEq, uniffi::Record)]
 pub struct Generated {
@@ -189,6 +222,39 @@ impl Engine {
             self.worker.run(cancel.clone(), move |_| Ok(managed.generate(&prompt, &options)?)).await?;
         let generation = Arc::new(Mutex::new(Some(begun)));
         Ok(Arc::new(Generation { worker: self.worker.clone(), cancel, generation }))
+    }
+
+    /// How probable each of `options` is as what follows `prompt`, in their order. They are compared as whole texts: one that
+    /// another begins with ("A", "All") is never less probable than it, so end such ones alike ("A.", "All.").
+    pub async fn choose(
+        &self,
+        prompt: String,
+        options: Vec<String>,
+        how: ChooseOptions,
+        token: Option<Arc<CancelToken>>,
+    ) -> Result<Vec<Choice>, ZenEdgeError> {
+        let managed = self.managed.clone();
+        let cancel = crate::engine::cancel(token);
+        let ChooseOptions { content_free, by_token, plain_text, add_bos } = how;
+        let how = generate::ChooseOptions {
+            content_free,
+            by_token,
+            plain_text,
+            add_bos,
+            cancel: Some(cancel.clone()),
+        };
+        let run = self.worker.run(cancel, move |_| {
+            let choices = managed.choose(&prompt, &options, &how)?;
+            let choice = |(option, choice): (String, generate::Choice)| Choice {
+                option,
+                probability: choice.probability,
+                log_likelihood: choice.log_likelihood,
+                content_free: choice.content_free,
+                tokens: u32::try_from(choice.tokens).unwrap_or(u32::MAX),
+            };
+            Ok(options.into_iter().zip(choices).map(choice).collect())
+        });
+        run.await
     }
 }
 

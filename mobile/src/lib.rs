@@ -22,12 +22,12 @@ mod worker;
 pub use bench::BenchOptions;
 pub use engine::{CancelToken, Engine, Typing, engine_version, footprint};
 pub use error::ZenEdgeError;
-pub use generation::{GenerateOptions, Generated, Generation, KvPrecision};
+pub use generation::{Choice, ChooseOptions, GenerateOptions, Generated, Generation, KvPrecision};
 pub use listener::{ListenerError, LoadStage, LogLevel, Progress, RouterListener};
 pub use pack::{FileSource, PackSource};
 pub use types::{
-    About, Backend, BackgroundPolicy, Candidate, Embedding, Footprint, Held, LoadOptions, Outcome, RouteKind,
-    RouteOptions, Scored, SelfTestReport, Stats, Timings, TrimLevel, WhyNot,
+    About, Adapter, Backend, BackgroundPolicy, Candidate, Embedding, Footprint, Held, LoadOptions, Outcome,
+    RouteKind, RouteOptions, Scored, SelfTestReport, Stats, Timings, TrimLevel, WhyNot,
 };
 
 uniffi::setup_scaffolding!("zen_edge");

@@ -21,6 +21,7 @@ type Power = decision::Power;
 type Provider = decision::Provider;
 type Reward = router::Reward;
 type Speed = decision::Speed;
+type Device = router::Device;
 
 /// What a prompt asks for.
 #[uniffi::remote(Enum)]
@@ -248,6 +249,17 @@ pub struct Speed {
     pub overhead_ms: f64,
 }
 
+/// What runs the backbone. Whatever is asked for, the CPU answers where the GPU does not, and the answer says why.
+#[uniffi::remote(Enum)]
+pub enum Device {
+    /// The CPU.
+    Cpu,
+    /// A GPU, even a software adapter, once it has proved itself.
+    Gpu,
+    /// A GPU that is none of software, for the prompts for which it was measured to be faster than the CPU.
+    Auto,
+}
+
 /// What becomes of prompts while the app is not seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, uniffi::Enum)]
 pub enum BackgroundPolicy {
@@ -285,6 +297,9 @@ pub struct LoadOptions {
     /// Threads. Where it is not said: as many as the device has fast cores.
     #[uniffi(default = None)]
     pub threads: Option<u32>,
+    /// What runs the backbone; the CPU where it is not said. A GPU wants a library that was built with the feature `gpu`.
+    #[uniffi(default = None)]
+    pub device: Option<Device>,
     /// The device's memory now. With it, a pack that does not fit is refused before it is loaded.
     #[uniffi(default = None)]
     pub memory: Option<MemorySnapshot>,
@@ -313,6 +328,7 @@ impl LoadOptions {
         ManagedOptions {
             router: RouterOptions {
                 threads: threads.or_else(|| lifecycle::fast_cores(&crate::cores::speeds())),
+                device: self.device.unwrap_or_default(),
                 cache_bytes: self.cache_bytes.map(bytes),
                 prefix_bytes: self.prefix_bytes.map(bytes),
                 bandit: BanditOptions {
@@ -390,6 +406,7 @@ impl RouteOptions {
             has_media: self.has_media,
             plain_text: self.plain_text,
             rules_only: self.rules_only,
+            cpu_only: false,
             deadline_ms: self.deadline_ms,
             user: self.user.as_deref(),
             conversation: self.conversation.as_deref(),
@@ -629,12 +646,31 @@ pub struct Scored {
 /// What ran.
 #[derive(Clone, Debug, PartialEq, Eq, uniffi::Record)]
 pub struct Backend {
-    /// The device: `cpu`.
+    /// The device: `cpu` or `gpu`.
     pub device: String,
-    /// The instruction set of the kernels.
+    /// The instruction set of the kernels; `wgsl` on a GPU.
     pub isa: String,
-    /// Threads.
+    /// Threads of the CPU.
     pub threads: u32,
+    /// The GPU that read the prompt, where one did.
+    pub adapter: Option<Adapter>,
+    /// Why the CPU answered where a GPU was asked for.
+    pub fallback: Option<String>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq, uniffi::Record)]
+pub struct Adapter {
+    /// Its name.
+    pub name: String,
+    /// The driver's, as far as it tells it.
+    pub driver: String,
+    /// `vulkan` or `metal`.
+    pub api: String,
+    /// Whether it is a processor that plays a GPU.
+    pub software: bool,
+    /// Whether a device was lost before, and this one took over.
+    pub rebuilt: bool,
 }
 
 impl From<router::BackendInfo> for Backend {
@@ -643,6 +679,11 @@ impl From<router::BackendInfo> for Backend {
             device: backend.device.into(),
             isa: backend.isa.into(),
             threads: u32::try_from(backend.threads).unwrap_or(u32::MAX),
+            adapter: backend.adapter.map(|adapter| {
+                let router::Adapter { name, driver, api, software, rebuilt } = *adapter;
+                Adapter { name, driver, api, software, rebuilt }
+            }),
+            fallback: backend.fallback,
         }
     }
 }

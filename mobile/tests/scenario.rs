@@ -15,10 +15,10 @@ use std::task::{Context, Waker};
 use zen_edge_core::bench::{Record, SCHEMA};
 use zen_edge_core::decision::{Limits, MemorySnapshot, Source, Thermal};
 use zen_edge_core::generate::Message;
-use zen_edge_core::router::Reward;
+use zen_edge_core::router::{Device, Reward};
 use zen_edge_mobile::{
-    BackgroundPolicy, BenchOptions, CancelToken, Engine, FileSource, GenerateOptions, Generation,
-    ListenerError, LoadOptions, LoadStage, LogLevel, Outcome, PackSource, Progress, RouteOptions,
+    BackgroundPolicy, BenchOptions, CancelToken, ChooseOptions, Engine, FileSource, GenerateOptions,
+    Generation, ListenerError, LoadOptions, LoadStage, LogLevel, Outcome, PackSource, Progress, RouteOptions,
     RouterListener, TrimLevel, ZenEdgeError, footprint,
 };
 
@@ -278,6 +278,14 @@ impl Scenario {
         let limited = |limits| RouteOptions { limits, ..RouteOptions::default() };
         let cheap = limited(Limits { max_cost: Some(0.0005), ..Limits::default() });
         self.outcome("cheap", &route(&first, cheap).unwrap());
+        let ran = plain(&first).unwrap().backend;
+        say!(self, "backend", ran.device, ran.threads, ran.adapter.is_some(), ran.fallback.is_some());
+        let options = LoadOptions { device: Some(Device::Gpu), ..LoadOptions::default() };
+        let ran =
+            block_on(self.try_load(options).unwrap().route(first.clone(), RouteOptions::default(), None));
+        let ran = ran.unwrap().backend;
+        // A library without a GPU says so; one with it has a GPU, or says why not.
+        self.check("a GPU or why not", ran.adapter.is_some() != ran.fallback.is_some());
         self.fails("embed nothing", "NoTokens", embed(""));
         let unknown = limited(Limits { exclude: vec!["no-such-model".into()], ..Limits::default() });
         self.fails("unknown model", "UnknownModel", route("hello", unknown));
@@ -348,6 +356,9 @@ impl Scenario {
         self.outcome("hot", &hot);
         let generate = block_on(engine.generate("Once".into(), generation(256), None));
         self.fails("too hot to generate", "Deferred", generate);
+        let choose =
+            block_on(engine.choose("Once".into(), texts(&[" a", " b"]), ChooseOptions::default(), None));
+        self.fails("too hot to choose", "Deferred", choose);
         engine.set_thermal(Thermal::Nominal);
 
         let asked = RouteOptions {
@@ -399,6 +410,44 @@ impl Scenario {
         self.fails("no template", "Template", block_on(engine.render(turns)));
     }
 
+    fn choosing(&mut self) {
+        let engine = self.load();
+        let choose = |options: &[&str], how, token| {
+            block_on(engine.choose("Is the sky blue? Answer:".into(), texts(options), how, token))
+        };
+        let options = [" yes", " no", " perhaps not"];
+        let plain = choose(&options, ChooseOptions::default(), None).unwrap();
+        let how = ChooseOptions {
+            content_free: Some("Is N/A? Answer:".into()),
+            by_token: true,
+            ..ChooseOptions::default()
+        };
+        let free = choose(&options, how, None).unwrap();
+        for (name, choices) in [("choice", &plain), ("choice by token", &free)] {
+            for choice in choices {
+                say!(
+                    self,
+                    name,
+                    choice.option,
+                    double(Some(choice.probability)),
+                    double(Some(choice.log_likelihood)),
+                    double(choice.content_free),
+                    choice.tokens,
+                );
+            }
+        }
+        let sum: f64 = plain.iter().map(|choice| choice.probability).sum();
+        self.check("probabilities sum to one", (sum - 1.0).abs() < 1e-12);
+        self.fails("no options", "BadRequest", choose(&[], ChooseOptions::default(), None));
+        self.fails("the same options", "BadRequest", choose(&[" a", " a"], ChooseOptions::default(), None));
+        let token = Arc::new(CancelToken::new());
+        token.cancel();
+        let cancelled = choose(&options, ChooseOptions::default(), Some(token));
+        self.fails("choose cancelled", "Cancelled", cancelled);
+        engine.shut_down();
+        self.fails("choose after close", "Closed", choose(&options, ChooseOptions::default(), None));
+    }
+
     fn closing(&mut self) {
         let engine = self.load();
         let session = engine.session();
@@ -436,6 +485,10 @@ impl Scenario {
     }
 }
 
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
 fn generation(max_tokens: u32) -> GenerateOptions {
     GenerateOptions { max_tokens, ..GenerateOptions::default() }
 }
@@ -455,13 +508,14 @@ fn the_scenario_gives_the_lines_that_every_language_gives() {
         prompts: prompts.lines().map(str::to_owned).collect(),
         lines: Vec::new(),
     };
-    let parts: [fn(&mut Scenario); 7] = [
+    let parts: [fn(&mut Scenario); 8] = [
         Scenario::loading,
         Scenario::sources,
         Scenario::answers,
         Scenario::cancelling,
         Scenario::lifecycle,
         Scenario::generating,
+        Scenario::choosing,
         Scenario::closing,
     ];
     for part in parts {
@@ -527,4 +581,32 @@ fn dropped_calls_leave_an_engine_that_answers() {
     }
     let outcome = block_on(engine.route("hello".into(), RouteOptions::default(), None)).unwrap();
     assert!(outcome.tokens > 0 && !outcome.cached);
+}
+
+/// Where a GPU was asked for nothing is submitted to it in the background, its start included, and the answers say so.
+#[test]
+fn in_the_background_no_gpu_is_touched() {
+    let pack = repository("packs/default").to_str().unwrap().to_owned();
+    let options = LoadOptions { device: Some(Device::Gpu), ..LoadOptions::default() };
+    let engine = block_on(Engine::load(PackSource::Folder { path: pack }, options, None, None)).unwrap();
+    let route =
+        |prompt: &str| block_on(engine.route(prompt.into(), RouteOptions::default(), None)).unwrap().backend;
+    let reloads = || engine.stats().unwrap().reloads;
+    let seen = route("one");
+    engine.set_foreground(false);
+    let unseen = route("two");
+    assert_eq!((&*unseen.device, &unseen.adapter), ("cpu", &None));
+    assert!(unseen.fallback.is_some_and(|why| why.contains("not seen")));
+    // Weights that come back in the background leave the GPU alone, and it has its turn when the app is seen.
+    engine.trim(TrimLevel::Weights);
+    assert_eq!(route("three").device, "cpu");
+    assert_eq!((route("four").device, reloads()), ("cpu".to_owned(), 1));
+    engine.set_foreground(true);
+    let again = route("five");
+    assert_eq!(
+        (&again.device, &again.adapter, &again.fallback, reloads()),
+        (&seen.device, &seen.adapter, &seen.fallback, 2)
+    );
+    engine.set_foreground(false);
+    assert_eq!((route("six").device, reloads()), ("cpu".to_owned(), 2));
 }

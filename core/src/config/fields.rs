@@ -120,7 +120,8 @@ pub(crate) fn yaml(bytes: &[u8], name: &str, limit: usize) -> Result<Value, Fiel
     Ok(if value.is_null() { Value::Object(Map::new()) } else { value })
 }
 
-enum Fault {
+/// Why a text is no settings.
+pub(super) enum Fault {
     Duplicate(String),
     Syntax { line: u64, column: u64, what: String },
 }
@@ -162,34 +163,12 @@ fn parse_json(bytes: &[u8]) -> Result<Value, Fault> {
 }
 
 fn parse_yaml(bytes: &[u8]) -> Result<Value, Fault> {
-    // A catalog of 4,096 rows with all keys has some 200,000 events. Aliases are of use in hand-written files, but a
-    // few lines of them can stand for gigabytes: what they unfold to is bounded by what a large file may hold.
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_documents: 1,
-            max_events: 400_000,
-            max_nodes: 200_000,
-            max_depth: 32,
-            max_aliases: 10_000,
-        },
-        alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: 100_000,
-            max_replay_stack_depth: 8,
-        },
-        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::PassThrough,
-        with_snippet: false,
-    };
-    let duplicate = RefCell::new(None);
-    let parsed = serde_saphyr::with_deserializer_from_slice_with_options(bytes, options, |deserializer| {
-        Unique(&duplicate).deserialize(deserializer)
-    });
-    parsed.map_err(|error| match duplicate.into_inner() {
-        Some(key) => Fault::Duplicate(key),
-        None => {
-            let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
-            Fault::Syntax { line, column, what: error.to_string() }
-        }
-    })
+    let text = std::str::from_utf8(bytes).map_err(|error| Fault::Syntax {
+        line: 0,
+        column: 0,
+        what: format!("no text: {error}"),
+    })?;
+    super::yaml::parse(text)
 }
 
 /// Builds a [`Value`] and refuses a key that stands twice, and numbers that are none.

@@ -36,6 +36,11 @@ pub enum GenerateError {
     /// The file has no chat template.
     #[error("the model has no chat template (tokenizer.chat_template): give the whole prompt as text")]
     NoTemplate,
+    /// The file has a chat template, and this build no engine for it.
+    #[error(
+        "this build runs no chat templates: build it with the feature `chat-template`, or give the whole prompt as text"
+    )]
+    TemplateNotBuilt,
     /// The chat template cannot be read or run.
     #[error("the model's chat template: {why}")]
     Template {

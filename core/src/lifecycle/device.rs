@@ -56,6 +56,14 @@ pub enum Work {
     Deferred(Deferral),
 }
 
+impl Work {
+    /// Whether anything may be submitted to a GPU.
+    #[must_use]
+    pub const fn gpu(self) -> bool {
+        matches!(self, Self::Run { gpu: true, .. })
+    }
+}
+
 /// What may run on a device in this state, of at most `threads` threads.
 ///
 /// | | threads | GPU |

@@ -5,12 +5,14 @@ use crate::backbone::{BackboneError, Cancel};
 use crate::bandit::{OutcomeId, UserStats};
 use crate::bench::{self, Bench, BenchError, NoMeter, Plan, Subject};
 use crate::decision::{Absent, MemorySnapshot};
-use crate::generate::{GenerateError, GenerateOptions, Generated, Generation, Generator, Piece};
+use crate::generate::{
+    Choice, ChooseOptions, GenerateError, GenerateOptions, Generated, Generation, Generator, Piece,
+};
 use crate::pack::{LoadError, Pack};
 use crate::policy::Policy;
 use crate::router::{
-    Clock, Embedding, Kept, ObserveError, Outcome, Request, Reward, Router, RouterOptions, RouterStats,
-    Session, Stage,
+    self, Clock, Embedding, Kept, ObserveError, Outcome, Reading, Request, Reward, Router, RouterOptions,
+    RouterStats, Session, Stage,
 };
 use crate::selftest::{self, SelfTestError, SelfTestReport};
 use std::ops::ControlFlow;
@@ -117,6 +119,8 @@ pub struct Managed {
     device: Mutex<Device>,
     background: Background,
     threads: usize,
+    /// Whether the options ask for a GPU.
+    wants_gpu: bool,
     sessions: Mutex<Vec<Weak<ManagedSession>>>,
 }
 
@@ -126,6 +130,8 @@ struct Open {
     pool: Pool,
     /// `None` while the weights are dropped.
     router: Option<Arc<Router>>,
+    /// Whether it was loaded without the GPU that its options ask for, since none might be touched then.
+    without_gpu: bool,
     /// `None` until the first generation, and while the weights are dropped.
     generator: Option<Generator>,
     reloads: u64,
@@ -168,44 +174,59 @@ impl Managed {
             device: Mutex::default(),
             background,
             threads: pool.threads(),
+            wants_gpu: router.device != router::Device::Cpu,
             sessions: Mutex::default(),
             open: Mutex::new(Some(Open {
                 pack,
                 options: router,
                 pool,
                 router: Some(Arc::new(loaded)),
+                without_gpu: false,
                 generator: None,
                 reloads: 0,
             })),
         })
     }
 
-    /// The router. Where its weights were dropped they are loaded again.
+    /// The router. Where its weights were dropped they are loaded again; so they are where the app is seen again and they had come back
+    /// while no GPU might be touched.
     ///
     /// # Errors
     /// [`LifecycleError::Closed`], [`LifecycleError::Load`].
     pub fn router(&self) -> Result<Arc<Router>, LifecycleError> {
         let mut open = lock(&self.open);
         let open = open.as_mut().ok_or(LifecycleError::Closed)?;
-        if let Some(router) = &open.router {
+        // A GPU's start is work for it too.
+        let without_gpu = self.wants_gpu && !self.work().gpu();
+        if let Some(router) = open.router.as_ref().filter(|_| without_gpu || !open.without_gpu) {
             return Ok(router.clone());
         }
+        let mut options = open.options.clone();
+        if without_gpu {
+            options.device = router::Device::Cpu;
+        }
         let mut on = |_| ControlFlow::Continue(());
-        let router = Router::load_watched(&open.pack, &open.options, Some(&self.kept), &mut on)?;
+        let router = Router::load_watched(&open.pack, &options, Some(&self.kept), &mut on)?;
+        open.without_gpu = without_gpu;
+        open.generator = None;
         open.reloads += 1;
         Ok(open.router.insert(Arc::new(router)).clone())
     }
 
     /// [`Router::route`], as far as the device's state allows: by rules where it is too hot. The request's context is told the
-    /// device's heat, where it knows a lesser one.
+    /// device's heat, where it knows a lesser one, and keeps off the GPU where none may be touched.
     ///
     /// # Errors
     /// [`LifecycleError`], by cause.
     pub fn route(&self, prompt: &str, request: &Request<'_>) -> Result<Outcome, LifecycleError> {
-        let request = self.told(request);
-        self.with_router(|router, work| match work {
-            Work::Rules => router.route_by_rules(prompt, &request, Absent::TooHot),
-            _ => router.route(prompt, &request),
+        self.with_router(|router, work| {
+            let request = self.told(request, work);
+            let mut outcome = match work {
+                Work::Rules => router.route_by_rules(prompt, &request, Absent::TooHot),
+                _ => router.route(prompt, &request),
+            }?;
+            self.explain(&mut outcome.reading, work);
+            Ok(outcome)
         })
     }
 
@@ -214,7 +235,11 @@ impl Managed {
     /// # Errors
     /// [`LifecycleError`], by cause.
     pub fn embed(&self, prompt: &str, request: &Request<'_>) -> Result<Embedding, LifecycleError> {
-        self.with_router(|router, _| router.embed(prompt, request))
+        self.with_router(|router, work| {
+            let mut embedding = router.embed(prompt, &self.told(request, work))?;
+            self.explain(&mut embedding.reading, work);
+            Ok(embedding)
+        })
     }
 
     /// Whether the engine gives on this device what it should, see [`crate::selftest::run`].
@@ -256,14 +281,23 @@ impl Managed {
     /// # Errors
     /// [`LifecycleError`], by cause.
     pub fn warm_up(&self) -> Result<(), LifecycleError> {
-        self.with_router(|router, _| router.warm_up().map(|_| ()))
+        self.with_router(|router, work| router.warm(!work.gpu()).map(|_| ()))
     }
 
-    /// A request that knows how hot the device is.
-    fn told<'a>(&self, request: &Request<'a>) -> Request<'a> {
+    /// A request that knows how hot the device is, and whether a GPU may be touched.
+    fn told<'a>(&self, request: &Request<'a>, work: Work) -> Request<'a> {
         let mut request = request.clone();
+        request.cpu_only |= !work.gpu();
         request.context.thermal = request.context.thermal.max(self.device().thermal);
         request
+    }
+
+    /// Says why no GPU read a prompt, where one was asked for and might not be touched.
+    fn explain(&self, reading: &mut Reading, work: Work) {
+        if self.wants_gpu && !work.gpu() && reading.backend.adapter.is_none() {
+            let why = "nothing is submitted to a GPU while the app is not seen or the device is hot";
+            reading.backend.fallback = Some(why.to_owned());
+        }
     }
 
     fn with_router<T>(
@@ -307,6 +341,21 @@ impl Managed {
         self.may_generate()?;
         let generation = self.generator()?.begin(prompt, options)?;
         Ok(ManagedGeneration { owner: self.clone(), generation: Some(generation) })
+    }
+
+    /// [`Generator::choose`]. Its passes are the backbone's: it runs where [`Self::generate`] does.
+    ///
+    /// # Errors
+    /// [`LifecycleError::Generate`], with [`BackboneError::Cancelled`] where the options' cancel ends it; as [`Self::generate`]
+    /// where the device's state does not allow it.
+    pub fn choose(
+        &self,
+        prompt: &str,
+        options: &[impl AsRef<str>],
+        how: &ChooseOptions,
+    ) -> Result<Vec<Choice>, LifecycleError> {
+        self.may_generate()?;
+        Ok(self.generator()?.choose(prompt, options, how)?)
     }
 
     fn may_generate(&self) -> Result<(), LifecycleError> {
@@ -472,12 +521,14 @@ impl ManagedSession {
             return Err(why.into());
         }
         let router = self.owner.router()?;
-        let request = self.owner.told(request);
+        let request = self.owner.told(request, work);
         if work == Work::Rules {
             return Ok(router.by_rules(text, &request, Absent::TooHot, true)?);
         }
         let session = self.session(router);
-        Ok(session.update(text, &Request { cancel: Some(cancel), ..request })?)
+        let mut outcome = session.update(text, &Request { cancel: Some(cancel), ..request })?;
+        self.owner.explain(&mut outcome.reading, work);
+        Ok(outcome)
     }
 
     /// The session over this very router.

@@ -97,6 +97,8 @@ pub struct Request<'a> {
     pub plain_text: Option<bool>,
     /// Answer by rules, without the backbone.
     pub rules_only: bool,
+    /// Submit nothing to a GPU: the CPU reads this prompt, whatever the router was loaded with.
+    pub cpu_only: bool,
     /// Milliseconds from now in which the answer must be there. Where the measured speed says that the heads cannot be
     /// asked in time, the rules answer at once; where a pass turns out slower than that, it is stopped and they answer
     /// then. The decision's reason says so.

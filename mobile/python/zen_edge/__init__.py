@@ -21,13 +21,17 @@ from typing import AsyncIterator, Callable, Optional, Union
 from . import _bindings
 from ._bindings import (
     About,
+    Adapter,
     Backend,
     BackgroundPolicy,
     BenchOptions,
     CancelToken,
     Candidate,
+    Choice,
+    ChooseOptions,
     Confidence,
     DecisionSource,
+    Device,
     Embedding,
     Engine as _Engine,
     FileSource,
@@ -173,6 +177,21 @@ class Router:
         if not isinstance(prompt, str):
             prompt = await self._engine.render(prompt)
         return Generation(await self._engine.generate(prompt, options or GenerateOptions(), token))
+
+    async def choose(
+        self,
+        prompt: str,
+        options: list[str],
+        how: Optional[ChooseOptions] = None,
+        *,
+        token: Optional[CancelToken] = None,
+    ) -> list[Choice]:
+        """How probable each of `options` is as what follows `prompt`, in their order: probabilities that sum to 1.
+
+        They are compared as whole texts: one that another begins with ("A", "All") is never less probable than it, so end such
+        ones alike ("A.", "All.").
+        """
+        return await self._engine.choose(prompt, options, how or ChooseOptions(), token)
 
     async def observe(self, outcome: Union[Outcome, str], reward: Union[Reward, float]) -> None:
         """Tells how an answer turned out: a quality from 0 to 1, or a `Reward` with what it cost and took."""

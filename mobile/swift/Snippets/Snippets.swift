@@ -55,3 +55,9 @@ func generate(_ router: Router) async throws {
         print(piece, terminator: "")
     }
 }
+
+func choose(_ router: Router) async throws {
+    for choice in try await router.choose("Is the sky blue? Answer:", among: [" yes", " no"]) {
+        print(choice.option, choice.probability)
+    }
+}

@@ -1,7 +1,9 @@
 //! The XCFramework and the Swift package around it. It is a folder with a list of its parts, so that it can be put together
 //! without Xcode; only the libraries of targets that this machine's Rust has are in it, and what is missing is said.
 
-use super::{Made, NAME, build, copy, copy_folder, copy_pack, elf, folder, fresh, io, sysroot_tool};
+use super::{
+    Made, NAME, PackageArgs, build, copy, copy_folder, copy_pack, elf, folder, fresh, io, sysroot_tool,
+};
 use crate::run::succeed;
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSymbol};
@@ -35,7 +37,7 @@ pub const OLDEST: [(&str, &str); 2] =
     [("IPHONEOS_DEPLOYMENT_TARGET", "15.0"), ("MACOSX_DEPLOYMENT_TARGET", "12.0")];
 
 /// `cargo xtask xcframework`.
-pub fn run(check: bool) -> Result<(), String> {
+pub fn run(args: &PackageArgs) -> Result<(), String> {
     states_the_oldest_systems()?;
     let package = folder().join("swift/ZenEdge");
     fresh(&package)?;
@@ -47,7 +49,7 @@ pub fn run(check: bool) -> Result<(), String> {
             lacking.push(format!("{}: {why}", slice.target));
             continue;
         }
-        let library = build(slice.target, "staticlib", &[])?;
+        let library = build(slice.target, "staticlib", &args.features())?;
         let made = match &made {
             None => made.insert(Made::from(&library, folder().join("bindings"))?),
             Some(made) => made,
@@ -60,15 +62,7 @@ pub fn run(check: bool) -> Result<(), String> {
         copy(&made.bindings.join("swift/ZenEdgeFFI.h"), &headers.join("ZenEdgeFFI.h"))?;
         copy(&made.bindings.join("swift/ZenEdgeFFI.modulemap"), &headers.join("module.modulemap"))?;
         defines(&library, &made.bindings)?;
-        let bytes = contribution(slice, &library, &made.bindings)?;
-        println!("{:<28} {:>6.2} MB of an app", slice.target, bytes as f64 / 1e6);
-        if bytes > super::MOST {
-            return Err(format!(
-                "{}: {bytes} bytes are more than the {} that an app should carry",
-                slice.target,
-                super::MOST
-            ));
-        }
+        args.fits(slice.target, contribution(slice, &library, &made.bindings)?)?;
         there.push(slice);
     }
     let Some(made) = made else { return Err(format!("nothing can be built here: {}", lacking.join("; "))) };
@@ -84,7 +78,7 @@ pub fn run(check: bool) -> Result<(), String> {
         println!("not in it: {why}");
     }
     println!("not run: `swift build` and `xcodebuild test`, which need Xcode");
-    if lacking.is_empty() || check {
+    if lacking.is_empty() || args.check {
         Ok(())
     } else {
         Err("parts are missing: `--check` takes what there is".into())

@@ -1,7 +1,7 @@
 //! Shared libraries for targets whose system libraries are not here: linked with the linker that comes with Rust and empty
 //! stand-ins, so that exports, alignment and size can be looked at. They do not run.
 
-use super::{MOST, Made, NAME, elf, folder, io, sysroot_tool};
+use super::{Made, NAME, PACKAGE, PackageArgs, elf, folder, io, sysroot_tool};
 use crate::run::{cargo, succeed};
 use std::path::PathBuf;
 
@@ -38,11 +38,11 @@ fn linker() -> Result<(PathBuf, PathBuf), String> {
 }
 
 /// Links for an Android target, in a profile.
-fn link(target: &str, profile: &str) -> Result<PathBuf, String> {
+fn link(target: &str, profile: &str, features: &[&str]) -> Result<PathBuf, String> {
     let (linker, stubs) = linker()?;
     let mut command = cargo();
-    command.args(["rustc", "--package", "zen-edge-mobile", "--lib", "--crate-type", "cdylib"]);
-    command.args(["--target", target, "--profile", profile]);
+    command.args(["rustc", "--package", PACKAGE, "--lib", "--crate-type", "cdylib"]);
+    command.args(["--target", target, "--profile", profile]).args(features);
     if profile == "dev" {
         // It is looked at, and not run: what counts is how soon it is made.
         for package in ["kernels", "core"] {
@@ -63,7 +63,7 @@ pub fn quick() -> Result<Option<String>, String> {
     if cfg!(not(unix)) {
         return Ok(Some("the stand-in for a linker is a shell script".into()));
     }
-    let (mut lacking, mut words) = (Vec::new(), vec!["check", "--package", "zen-edge-mobile"]);
+    let (mut lacking, mut words) = (Vec::new(), vec!["check", "--package", PACKAGE]);
     for target in CHECKED {
         match crate::test::have_target(target) {
             Ok(()) => words.extend(["--target", target]),
@@ -79,7 +79,7 @@ pub fn quick() -> Result<Option<String>, String> {
         eprintln!("not checked: {why}");
     }
     let made = Made::from(&super::library()?, folder().join("bindings"))?;
-    let library = link(ANDROID[0], "dev")?;
+    let library = link(ANDROID[0], "dev", &[])?;
     made.verify(&library)?;
     elf::check(&library, &made.bindings)?;
     // One that is aligned to pages of 4 KiB is seen: this machine's own.
@@ -93,24 +93,12 @@ pub fn quick() -> Result<Option<String>, String> {
 }
 
 /// As they are shipped, for both of Android's targets: exports, alignment, sizes.
-pub fn run() -> Result<(), String> {
-    for (target, bytes) in sizes()? {
-        println!("{target:<28} {:>6.2} MB", bytes as f64 / 1e6);
-        // The other one is for emulators: it has the paths of every x86-64 processor.
-        if bytes > MOST && target == ANDROID[0] {
-            return Err(format!("{target}: {bytes} bytes are more than the {MOST} that an app should carry"));
-        }
-    }
-    Ok(())
-}
-
-/// The stripped size for each of Android's targets, all checked.
-fn sizes() -> Result<Vec<(String, u64)>, String> {
-    let mut sizes = Vec::new();
+pub fn run(args: &PackageArgs) -> Result<(), String> {
     let mut made: Option<Made> = None;
+    let mut fits = Ok(());
     for target in ANDROID {
         crate::test::have_target(target)?;
-        let library = link(target, "mobile")?;
+        let library = link(target, "mobile", &args.features())?;
         let made = match &made {
             None => made.insert(Made::from(&library, folder().join("bindings"))?),
             Some(made) => made,
@@ -119,7 +107,8 @@ fn sizes() -> Result<Vec<(String, u64)>, String> {
         let shipped = folder().join("links").join(target).join(format!("lib{NAME}.so"));
         super::copy(&library, &shipped)?;
         super::strip(&shipped)?;
-        sizes.push((target.to_owned(), elf::check(&shipped, &made.bindings)?));
+        // Both are told, whatever the first one weighs.
+        fits = fits.and(args.fits(target, elf::check(&shipped, &made.bindings)?));
     }
-    Ok(sizes)
+    fits
 }

@@ -1,6 +1,6 @@
 //! The Python package: a wheel of the library, its bindings, the layer over them and the default pack.
 
-use super::{copy, copy_folder, copy_pack, dynamic, folder, fresh, generate, io, strip};
+use super::{PACKAGE, copy, copy_folder, copy_pack, dynamic, folder, fresh, generate, io, strip};
 use crate::run::{cargo, succeed};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,9 @@ pub fn layout(library: &Path, package: &Path, bindings: &Path) -> Result<(), Str
 /// Builds the wheel for this machine.
 pub fn build() -> Result<PathBuf, String> {
     let mut command = cargo();
-    command.args(["build", "--package", "zen-edge-mobile", "--profile", "mobile"]);
+    command.args(["build", "--package", PACKAGE, "--profile", "mobile"]);
+    // A server has room for what an app would have to be asked for.
+    command.args(["--features", "chat-template"]);
     succeed(&mut command)?;
     let library = super::target_folder().join("mobile").join(dynamic(std::env::consts::OS));
     let tree = folder().join("wheel");

@@ -77,7 +77,8 @@ public final class Router: Sendable {
         }
     }
 
-    /// Generates the answer to a chat's turns, by the model's own template.
+    /// Generates the answer to a chat's turns, by the model's own template; `Template` in a library that was built without
+    /// `--chat-template`.
     public func generate(
         _ messages: [Message],
         options: GenerateOptions = GenerateOptions()
@@ -85,6 +86,18 @@ public final class Router: Sendable {
         stream { token in
             let prompt = try await self.engine.render(messages: messages)
             return try await self.engine.generate(prompt: prompt, options: options, token: token)
+        }
+    }
+
+    /// How probable each of `options` is as what follows a prompt, in their order: probabilities that sum to 1. They are compared as
+    /// whole texts: one that another begins with ("A", "All") is never less probable than it, so end such ones alike ("A.", "All.").
+    public func choose(
+        _ prompt: String,
+        among options: [String],
+        how: ChooseOptions = ChooseOptions()
+    ) async throws -> [Choice] {
+        try await cancellable { token in
+            try await self.engine.choose(prompt: prompt, options: options, how: how, token: token)
         }
     }
 

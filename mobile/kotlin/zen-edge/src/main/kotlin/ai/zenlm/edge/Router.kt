@@ -69,7 +69,10 @@ public class Router private constructor(private val engine: Engine) : AutoClosea
     public fun generate(prompt: String, options: GenerateOptions = GenerateOptions()): Flow<String> =
         flow { collect(prompt, options) { emit(it) } }
 
-    /** Generates the answer to a chat's turns, by the model's own template. */
+    /**
+     * Generates the answer to a chat's turns, by the model's own template; fails with [ZenEdgeException.Template] in a library that was
+     * built without `--chat-template`.
+     */
     public fun generate(messages: List<Message>, options: GenerateOptions = GenerateOptions()): Flow<String> =
         flow { collect(engine.render(messages), options) { emit(it) } }
 
@@ -97,6 +100,16 @@ public class Router private constructor(private val engine: Engine) : AutoClosea
             generation.close()
         }
     }
+
+    /**
+     * How probable each of [options] is as what follows [prompt], in their order: probabilities that sum to 1. They are compared as
+     * whole texts: one that another begins with ("A", "All") is never less probable than it, so end such ones alike ("A.", "All.").
+     */
+    public suspend fun choose(
+        prompt: String,
+        options: List<String>,
+        how: ChooseOptions = ChooseOptions(),
+    ): List<Choice> = engine.choose(prompt, options, how, null)
 
     /** Tells how an answer turned out; it may come late, in any order, or never. */
     public suspend fun observe(outcome: Outcome, reward: Reward): Unit = observe(outcome.id ?: "", reward)
