@@ -256,6 +256,7 @@ impl Engine {
             task: self.asked.task,
             has_media: self.asked.media,
             plain_text: self.plain_text,
+            cpu_only: false,
             rules_only: self.asked.rules,
             deadline_ms: self.asked.deadline_ms,
             user: self.user.as_deref(),
@@ -278,6 +279,7 @@ impl Engine {
             task: *task,
             has_media: *media,
             plain_text: self.plain_text,
+            cpu_only: false,
             rules_only: *rules,
             deadline_ms: *deadline_ms,
             user: call.user,
@@ -312,7 +314,7 @@ pub enum Embedder {
 /// A backbone without heads.
 pub struct Alone {
     backbone: Arc<Backbone>,
-    gpu: GpuReader,
+    gpu: Arc<GpuReader>,
     tokenizer: Arc<Tokenizer>,
     options: EncodeOptions,
 }

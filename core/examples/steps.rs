@@ -35,8 +35,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Every layer but the last has the same five steps; of a long prompt the first chunk's are shown.
         let names = ["project", "attend", "output", "widen", "narrow"];
         let stages = names.iter().enumerate().map(|(i, name)| {
-            let mut times: Vec<f64> =
-                steps.iter().skip(i).step_by(names.len()).take(backbone.shape().layers - 1).copied().collect();
+            let mut times: Vec<f64> = steps
+                .iter()
+                .skip(i)
+                .step_by(names.len())
+                .take(backbone.shape().layers - 1)
+                .copied()
+                .collect();
             times.sort_by(f64::total_cmp);
             format!("{name} {:.2}", times[times.len() / 2])
         });

@@ -345,7 +345,7 @@ fn a_start_that_never_ended_is_not_repeated_at_once() {
         let mut options = router_options(Device::Gpu, Faults::default());
         options.gpu.now = Some(Arc::new(|| panic!("the driver dies")));
         options.gpu_notes = Some(Arc::new(NotesFile(path.clone())));
-        Router::load(&pack(), &options).map(|_| ())
+        Router::load(&pack(), &options).map_err(|error| error.to_string()).map(drop)
     });
     assert!(died.is_err());
     let router = start(&path, Faults::default());

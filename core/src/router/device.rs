@@ -190,7 +190,7 @@ impl GpuReader {
         #[cfg(all(feature = "gpu", not(target_family = "wasm")))]
         {
             let running = self.running()?;
-            return self.judge(crate::backbone::gpu::block_on(running.runtime.embed(ids, interrupt)));
+            self.judge(crate::backbone::gpu::block_on(running.runtime.embed(ids, interrupt)))
         }
         #[cfg(not(all(feature = "gpu", not(target_family = "wasm"))))]
         {

@@ -253,13 +253,14 @@ macro_rules! panel_pairs {
         type F16 = [Self::F; 2];
         type I16 = [Self::I; 2];
 
-        // SAFETY of every block below: two vectors are what the caller gives for one of 16 lanes.
         #[inline(always)]
         unsafe fn f16_load(p: *const f32) -> Self::F16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe { [Self::f_load(p), Self::f_load(p.add(LANES))] }
         }
         #[inline(always)]
         unsafe fn f16_store(p: *mut f32, v: Self::F16) {
+            // SAFETY: as the caller gives it, for each half.
             unsafe {
                 Self::f_store(p, v[0]);
                 Self::f_store(p.add(LANES), v[1]);
@@ -267,42 +268,52 @@ macro_rules! panel_pairs {
         }
         #[inline(always)]
         unsafe fn f16_splat(v: f32) -> Self::F16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe { [Self::f_splat(v); 2] }
         }
         #[inline(always)]
         unsafe fn f16_add(a: Self::F16, b: Self::F16) -> Self::F16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe { [Self::f_add(a[0], b[0]), Self::f_add(a[1], b[1])] }
         }
         #[inline(always)]
         unsafe fn f16_sub(a: Self::F16, b: Self::F16) -> Self::F16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe { [Self::f_sub(a[0], b[0]), Self::f_sub(a[1], b[1])] }
         }
         #[inline(always)]
         unsafe fn f16_mul(a: Self::F16, b: Self::F16) -> Self::F16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe { [Self::f_mul(a[0], b[0]), Self::f_mul(a[1], b[1])] }
         }
         #[inline(always)]
         unsafe fn f16_from_i(a: Self::I16) -> Self::F16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe { [Self::f_from_i(a[0]), Self::f_from_i(a[1])] }
         }
         #[inline(always)]
         unsafe fn sum_of(a: i32, b: i32) -> Self::I16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe { [Self::i_dot16(Self::i_splat(a), Self::i_splat(b)); 2] }
         }
         #[inline(always)]
         unsafe fn sum_of_none() -> Self::I16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe { [Self::i_splat(0); 2] }
         }
         #[inline(always)]
         unsafe fn f16_from_sum(sum: Self::I16) -> Self::F16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe { Self::f16_from_i(sum) }
         }
         #[inline(always)]
         unsafe fn f16_from_scaled_sum(sum: Self::I16, scale: Self::F16) -> Self::F16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe { Self::f16_mul(Self::f16_from_i(sum), scale) }
         }
         #[inline(always)]
         unsafe fn i16_load_high(p: *const i32) -> Self::I16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe {
                 [Self::i_sar(Self::i_load(p.cast()), 16), Self::i_sar(Self::i_load(p.add(LANES).cast()), 16)]
             }
@@ -321,6 +332,7 @@ macro_rules! panel_pairs {
         }
         #[inline(always)]
         unsafe fn i16_from_f(a: Self::F16) -> Self::I16 {
+            // SAFETY: as the caller gives it, for each half.
             unsafe { [Self::i_from_f(a[0]), Self::i_from_f(a[1])] }
         }
     };
