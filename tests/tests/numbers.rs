@@ -7,7 +7,7 @@ use zen_edge_core::gguf::{Gguf, TensorInfo};
 use zen_edge_core::heads::Heads;
 use zen_edge_core::pack::Pack;
 use zen_edge_core::router::{Request, Router, RouterOptions};
-use zen_edge_core::source::{Memory, Source};
+use zen_edge_core::source::Memory;
 use zen_edge_default_pack as files;
 use zen_edge_kernels::isa::Isa;
 use zen_edge_tests::fuzzing::small_model;
