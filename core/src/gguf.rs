@@ -126,7 +126,7 @@ impl Gguf {
 
         // The least entry: a key of one byte with its length, a type, a value of one byte.
         let key_count = reader.count("metadata entries", key_count, 8 + 1 + 4 + 1)?;
-        let mut metadata = Vec::with_capacity(key_count.min(1 << 10));
+        let mut metadata = room::room(key_count.min(1 << 10)).map_err(|refused| reader.no_memory(refused))?;
         for i in 0..key_count {
             reader.what = format!("the key of metadata entry {i}");
             let key = reader.name()?;
@@ -141,7 +141,8 @@ impl Gguf {
 
         // A name of one byte with its length, the number of dimensions, one dimension, a type, an offset.
         let tensor_count = reader.count("tensors", tensor_count, 8 + 1 + 4 + 8 + 4 + 8)?;
-        let mut tensors = Vec::with_capacity(tensor_count.min(1 << 10));
+        let mut tensors =
+            room::room(tensor_count.min(1 << 10)).map_err(|refused| reader.no_memory(refused))?;
         for i in 0..tensor_count {
             reader.what = format!("entry {i} of the tensor table");
             let name = reader.name()?;

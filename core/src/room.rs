@@ -5,6 +5,12 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory(pub u64);
 
+impl From<NoMemory> for std::io::Error {
+    fn from(NoMemory(bytes): NoMemory) -> Self {
+        Self::new(std::io::ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes"))
+    }
+}
+
 /// An empty vector with room for exactly `len` elements.
 pub(crate) fn room<T>(len: usize) -> Result<Vec<T>, NoMemory> {
     let mut list = Vec::new();

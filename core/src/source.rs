@@ -1,5 +1,6 @@
 //! Bytes that are read at random: a mapped file, memory, a browser's storage.
 
+use crate::room;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::io;
@@ -60,7 +61,7 @@ pub fn sha256_watched(
     }
     const WINDOW: usize = 1 << 18;
     let mut digest = Sha256::new();
-    let mut window = vec![0; WINDOW.min(usize::try_from(source.len()).unwrap_or(WINDOW))];
+    let mut window = room::filled(WINDOW.min(usize::try_from(source.len()).unwrap_or(WINDOW)), 0)?;
     let mut offset = 0;
     while offset < source.len() {
         let left = usize::try_from(source.len() - offset).unwrap_or(WINDOW);

@@ -103,11 +103,11 @@ fn each_is_refused(what: &str, least: usize, load: &dyn Fn() -> Result<(), Strin
     println!("{what}: {large} large allocations");
     assert!(large >= least, "{what}: {large} large allocations; the case tests less than it says");
     for nth in 1..=large {
-        LEFT.set(nth as i64 + 1);
+        LEFT.set(nth as i64);
         let loaded = load();
         LEFT.set(-1);
         let error = loaded.expect_err(&format!("{what}: it loads without the memory of allocation {nth}"));
-        assert!(error.contains("no memory for"), "{what}, allocation {nth}: {error}");
+        assert!(error.contains("no memory for"), "{what}, allocation {nth} of {large}: {error}");
     }
     load().unwrap_or_else(|error| panic!("{what}, after all refusals: {error}"));
 }
