@@ -10,7 +10,7 @@ use std::process::Command;
 /// The workspaces of the repository, each with its lock file.
 const WORKSPACES: [&str; 4] = ["", "fuzz", "xtask/bindgen", "xtask/wasm"];
 /// The npm packages, each with its lock file.
-const NPM: [&str; 4] = ["wasm/npm", "web-demo", "mobile/scenario", "benches/web"];
+const NPM: [&str; 5] = ["benches/web", "mobile/scenario", "wasm/npm", "wasm/npm/test/runtimes", "web-demo"];
 
 /// `cargo xtask deny`: what is locked is there, untouched and not withdrawn; licences, sources and doubled versions of
 /// what is linked; and known faults, where their databases can be reached. What was not checked is said.

@@ -5,7 +5,7 @@
 //! The bits are those of the panels; [`super::few`] does the same for every format, at half the speed.
 
 use super::lanes::halves;
-use super::{Activations, BLOCK, Matrix, PANEL_ROWS};
+use super::{Activations, BLOCK, Matrix, by_eights};
 use crate::format::BlockType;
 use crate::isa::{Isa, Task, dispatch};
 use crate::simd::{LANES, Simd};
@@ -33,22 +33,13 @@ pub(super) unsafe fn rows_product(
     tokens: usize,
     out: *mut f32,
 ) {
-    for half in 0..PANEL_ROWS / LANES {
-        let row = row + LANES * half;
-        let rows = LANES.min(w.rows.saturating_sub(row));
-        if rows == 0 {
-            break;
-        }
-        for token in 0..tokens {
-            // SAFETY: these columns are among those that the caller gives.
-            let out =
-                unsafe { core::slice::from_raw_parts_mut(out.add(token * w.rows + LANES * half), rows) };
-            match w.ty {
-                BlockType::Q4K => dispatch(isa, Rows::<Q4K> { w, x, row, token, out, format: PhantomData }),
-                BlockType::Q5K => dispatch(isa, Rows::<Q5K> { w, x, row, token, out, format: PhantomData }),
-                _ => dispatch(isa, Rows::<Q6K> { w, x, row, token, out, format: PhantomData }),
-            }
-        }
+    // SAFETY: as the caller gives it.
+    unsafe {
+        by_eights(w, row, tokens, out, |row, token, out| match w.ty {
+            BlockType::Q4K => dispatch(isa, Rows::<Q4K> { w, x, row, token, out, format: PhantomData }),
+            BlockType::Q5K => dispatch(isa, Rows::<Q5K> { w, x, row, token, out, format: PhantomData }),
+            _ => dispatch(isa, Rows::<Q6K> { w, x, row, token, out, format: PhantomData }),
+        });
     }
 }
 

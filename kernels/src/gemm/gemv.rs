@@ -5,7 +5,7 @@
 
 use super::lanes::{self, Sink};
 use super::quantized::half_sum;
-use super::{Activations, BLOCK, Matrix, PANEL_ROWS};
+use super::{Activations, BLOCK, Matrix, by_eights};
 use crate::format::decode::{Class, Format};
 use crate::isa::{Isa, Task, dispatch};
 use crate::simd::{LANES, Simd};
@@ -29,18 +29,11 @@ pub(super) unsafe fn rows_product<F: Format>(
     tokens: usize,
     out: *mut f32,
 ) {
-    for half in 0..PANEL_ROWS / LANES {
-        let row = row + LANES * half;
-        let rows = LANES.min(w.rows.saturating_sub(row));
-        if rows == 0 {
-            break;
-        }
-        for token in 0..tokens {
-            // SAFETY: these columns are among those that the caller gives.
-            let out =
-                unsafe { core::slice::from_raw_parts_mut(out.add(token * w.rows + LANES * half), rows) };
+    // SAFETY: as the caller gives it.
+    unsafe {
+        by_eights(w, row, tokens, out, |row, token, out| {
             dispatch(isa, Rows::<F> { w, x, row, token, out, format: PhantomData });
-        }
+        });
     }
 }
 

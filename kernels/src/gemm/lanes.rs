@@ -134,6 +134,28 @@ unsafe fn words<S: Simd>(rows: &[*const u8; LANES], at: usize) -> [S::I; LANES] 
     }
 }
 
+/// [`words`] of 16 bytes: the first four.
+///
+/// # Safety
+/// As [`words`].
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn four_words<S: Simd>(rows: &[*const u8; LANES], at: usize) -> [S::I; 4] {
+    // SAFETY: as the caller gives it.
+    unsafe {
+        let mut bytes = [[0u8; 32]; LANES];
+        for r in 0..LANES {
+            rows[r].add(at).copy_to_nonoverlapping(bytes[r].as_mut_ptr(), 16);
+        }
+        let mut from = [bytes[0].as_ptr(); LANES];
+        for r in 0..LANES {
+            from[r] = bytes[r].as_ptr();
+        }
+        let [a, b, c, d, ..] = S::i_load_transposed(from);
+        [a, b, c, d]
+    }
+}
+
 /// The f16 at `at` of each row's block, as floats.
 ///
 /// # Safety
@@ -194,19 +216,11 @@ const NIBBLE: i32 = 0x0f0f_0f0f;
 #[inline(always)]
 #[allow(unsafe_code)]
 unsafe fn q4_0<S: Simd, K: Sink<S>>(rows: &[*const u8; LANES], sink: &mut K) {
-    // SAFETY: as `unpack`. Two rows' 16 bytes make one vector.
+    // SAFETY: as `unpack`.
     unsafe {
         sink.floats(halves_at::<S>(rows, 0), S::f_splat(0.0));
         sink.scale(0, S::i_splat(1));
-        let mut packed = [[0u8; 32]; LANES];
-        for r in 0..LANES {
-            rows[r].add(2).copy_to_nonoverlapping(packed[r].as_mut_ptr(), 16);
-        }
-        let mut lanes = [S::i_splat(0); LANES];
-        for r in 0..LANES {
-            lanes[r] = S::i_load(packed[r].as_ptr());
-        }
-        let words = S::i_transpose(lanes);
+        let words = four_words::<S>(rows, 2);
         for w in 0..4 {
             sink.quad(0, w, S::i_and(words[w], S::i_splat(NIBBLE)));
             sink.quad(0, 4 + w, S::i_and(S::i_sar(words[w], 4), S::i_splat(NIBBLE)));
@@ -321,18 +335,10 @@ unsafe fn q5_k_run<S: Simd, K: Sink<S>, const RUN: usize>(
 #[inline(always)]
 #[allow(unsafe_code)]
 unsafe fn q6_k<S: Simd, K: Sink<S>>(rows: &[*const u8; LANES], sink: &mut K) {
-    // SAFETY: as `unpack`. The last 32 bytes of a block begin at 178: its scales are not whole words of them.
+    // SAFETY: as `unpack`.
     unsafe {
         sink.floats(halves_at::<S>(rows, 208), S::f_splat(0.0));
-        let mut bytes = [[0u8; 32]; LANES];
-        for r in 0..LANES {
-            rows[r].add(192).copy_to_nonoverlapping(bytes[r].as_mut_ptr(), 16);
-        }
-        let mut lanes = [S::i_splat(0); LANES];
-        for r in 0..LANES {
-            lanes[r] = S::i_load(bytes[r].as_ptr());
-        }
-        let bytes = S::i_transpose(lanes);
+        let bytes = four_words::<S>(rows, 192);
         for w in 0..4 {
             scales::<S, K>(sink, 4 * w, bytes[w]);
         }

@@ -24,10 +24,11 @@
 //!
 //! Weights stay as the file has them. A *panel* of 16 rows × 1,024 columns is unpacked into the first-level cache (bytes
 //! interleaved so that a lane belongs to a row; how exactly, and how they are multiplied, is the instruction set's) and multiplied with every token before the next is
-//! unpacked. Nothing is repacked at load and nothing is kept twice. One token has no panel to share: its products read the rows
-//! as they lie. The price is paid
-//! by short prompts: what a pass costs beside its tokens, unpacking above all, is worth about twelve of them (0.6B Q4_K_M, AVX2,
-//! one thread: 107 ms beside 8.7 ms a token, from the record `prefill-llama-cpp`).
+//! unpacked. Nothing is repacked at load and nothing is kept twice. While a chunk is multiplied, the next one's bytes are asked for. One token has
+//! no panel to share: its products read the rows as they lie, a lane a row (`gemv`), a lane a block (`direct`) or in the order of the
+//! file (`few`), as the instruction set and the format allow. The price is paid by short prompts: what a pass costs beside its tokens, unpacking
+//! and memory above all, is worth about twelve of them (0.6B Q4_K_M, AVX2, one thread: 107 ms beside 8.7 ms a token, from the record
+//! `prefill-llama-cpp`).
 
 mod activations;
 mod direct;
@@ -50,6 +51,7 @@ use crate::format::decode::with_format;
 use crate::isa::Isa;
 use crate::memory::Bytes;
 use crate::pool::{Pool, SharedMut};
+use crate::simd::LANES;
 
 /// Most tokens whose products are made row by row; more share an unpacked panel. Measured with Q4_K and Q6_K of 3072 x 1024 on
 /// AVX2 and AVX-512-VNNI: one token 1.2 to 1.3 times as fast, two alike, four .7 to .8 times.
@@ -234,4 +236,31 @@ fn matmul_by(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'_
         }
     };
     pool.run(panels.div_ceil(unit), &|i| (i * unit..panels.min((i + 1) * unit)).for_each(&multiply));
+}
+
+/// Calls `product(row, token, out)` for each token and the panel's eights of rows, with the part of `out` that is theirs.
+///
+/// # Safety
+/// `out` points at the panel's first column in `tokens` rows of `w.rows`, which nothing else writes meanwhile.
+#[allow(unsafe_code)]
+unsafe fn by_eights(
+    w: &Matrix,
+    row: usize,
+    tokens: usize,
+    out: *mut f32,
+    mut product: impl FnMut(usize, usize, &mut [f32]),
+) {
+    for half in 0..PANEL_ROWS / LANES {
+        let row = row + LANES * half;
+        let rows = LANES.min(w.rows.saturating_sub(row));
+        if rows == 0 {
+            break;
+        }
+        for token in 0..tokens {
+            // SAFETY: these columns are among those that the caller gives.
+            let out =
+                unsafe { core::slice::from_raw_parts_mut(out.add(token * w.rows + LANES * half), rows) };
+            product(row, token, out);
+        }
+    }
 }
