@@ -34,6 +34,7 @@ impl Ask {
             has_media: self.media,
             plain_text: self.plain_text,
             rules_only: self.rules,
+            cpu_only: false,
             deadline_ms: self.deadline_ms,
             user: self.user.as_deref(),
             conversation: self.conversation.as_deref(),
