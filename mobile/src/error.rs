@@ -30,6 +30,12 @@ pub enum ZenEdgeError {
         /// In words.
         detail: String,
     },
+    /// More waits already than the engine takes: wait for answers before asking on.
+    #[error("{detail}")]
+    Busy {
+        /// In words.
+        detail: String,
+    },
     /// Nothing runs now: ask again when the app is seen.
     #[error("{detail}")]
     Deferred {
@@ -149,6 +155,10 @@ pub enum ZenEdgeError {
 impl ZenEdgeError {
     pub(crate) fn closed() -> Self {
         LifecycleError::Closed.into()
+    }
+
+    pub(crate) fn busy(waiting: usize) -> Self {
+        Self::Busy { detail: format!("{waiting} requests wait already: wait for answers before asking on") }
     }
 
     pub(crate) fn cancelled() -> Self {

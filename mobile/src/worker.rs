@@ -3,11 +3,15 @@
 use crate::error::ZenEdgeError;
 use futures_channel::oneshot;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use zen_edge_core::backbone::Cancel;
 
 type Work = Box<dyn FnOnce() + Send>;
+
+/// Most pieces of work that wait or run. Who asks faster than the engine answers is told so, before the prompts take the memory.
+const MOST: usize = 4096;
 
 /// Runs one piece of work after the other, so that many callers do not take more cores than one does.
 pub struct Worker {
@@ -15,6 +19,24 @@ pub struct Worker {
     queue: Mutex<Option<Sender<Work>>>,
     /// What ends the work that is queued or under way.
     cancels: Mutex<Vec<Weak<Cancel>>>,
+    /// Pieces of work that wait or run.
+    count: Arc<AtomicUsize>,
+}
+
+/// One piece of work among [`MOST`].
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn one_more(count: &Arc<AtomicUsize>) -> Result<Self, ZenEdgeError> {
+        let counted = Self(count.clone());
+        if count.fetch_add(1, Ordering::Relaxed) < MOST { Ok(counted) } else { Err(ZenEdgeError::busy(MOST)) }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Cancels the work of a future that was dropped before it was done.
@@ -37,7 +59,7 @@ impl Worker {
             .map_err(|error| ZenEdgeError::Internal {
                 detail: format!("no thread can be started: {error}"),
             })?;
-        Ok(Self { queue: Mutex::new(Some(queue)), cancels: Mutex::default() })
+        Ok(Self { queue: Mutex::new(Some(queue)), cancels: Mutex::default(), count: Arc::default() })
     }
 
     /// Queues `work` and waits for it. Where the future is dropped, `cancel` is cancelled. A panic is an error.
@@ -63,10 +85,12 @@ impl Worker {
         {
             let queue = lock(&self.queue);
             let queue = queue.as_ref().ok_or_else(ZenEdgeError::closed)?;
+            let counted = Counted::one_more(&self.count)?;
             let mut cancels = lock(&self.cancels);
             cancels.retain(|cancel| cancel.strong_count() > 0);
             cancels.push(Arc::downgrade(&cancel));
             let work: Work = Box::new(move || {
+                let _counted = counted;
                 // Where nobody waits any more, the answer is dropped.
                 let _ = give.send(guarded(&cancel, work));
             });
@@ -141,6 +165,23 @@ mod tests {
         worker.close();
         let work = worker.run(Arc::default(), |_| Ok(()));
         assert!(matches!(block_on(work), Err(ZenEdgeError::Closed { .. })));
+    }
+
+    #[test]
+    fn the_queue_has_an_end_and_is_free_again_when_its_work_is_done() {
+        let worker = Worker::new().unwrap();
+        let (go, waits) = channel::<()>();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut first = Box::pin(worker.run(Arc::default(), move |_| Ok(waits.recv().is_ok())));
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        let mut more: Vec<_> = (1..MOST).map(|_| Box::pin(worker.run(Arc::default(), |_| Ok(())))).collect();
+        assert!(more.iter_mut().all(|work| work.as_mut().poll(&mut context).is_pending()));
+        let refused = block_on(worker.run(Arc::default(), |_| Ok(())));
+        assert!(matches!(refused, Err(ZenEdgeError::Busy { .. })), "{refused:?}");
+        go.send(()).unwrap();
+        assert!(block_on(first).unwrap());
+        assert!(more.into_iter().all(|work| block_on(work).is_ok()));
+        block_on(worker.run(Arc::default(), |_| Ok(()))).unwrap();
     }
 
     #[test]

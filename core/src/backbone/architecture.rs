@@ -80,6 +80,8 @@ pub(super) struct Plan {
 
 /// Most layers that are believed; a real file has fewer than 200.
 const MAX_LAYERS: usize = 4096;
+/// Largest dimension that is believed.
+const MAX_DIMENSION: u32 = 1 << 24;
 
 impl Shape {
     /// Reads the shape of a backbone.
@@ -96,7 +98,7 @@ impl Shape {
         let dimension = |suffix: &str| -> Result<usize, BackboneError> {
             let (key, value) = (key(suffix), gguf.require_u32(&key(suffix))?);
             // No dimension of a real model comes near; products of two stay far from overflow.
-            if value == 0 || value > 1 << 24 {
+            if value == 0 || value > MAX_DIMENSION {
                 return Err(BackboneError::impossible(gguf, key, value, "a dimension is 1 to 16,777,216"));
             }
             Ok(value as usize)
@@ -127,6 +129,11 @@ impl Shape {
         if head_dim == 0 || head_dim > 4096 || !head_dim.is_multiple_of(16) {
             let why = "the kernels take heads of a multiple of 16 values";
             return Err(BackboneError::impossible(gguf, key("attention.key_length"), head_dim, why));
+        }
+        // The queries' width is a dimension too; it must not overflow where a word has 32 bits.
+        if heads > MAX_DIMENSION as usize / head_dim {
+            let why = format!("{heads} heads of {head_dim} values are more than any model has");
+            return Err(BackboneError::impossible(gguf, key("attention.head_count"), heads, why));
         }
         if let Some(value) = gguf.u32(&key("attention.value_length"))?
             && value as usize != head_dim

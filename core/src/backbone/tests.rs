@@ -178,12 +178,13 @@ fn a9_a_missing_tensor_is_found_at_load() {
 #[test]
 fn values_that_cannot_be_are_refused_with_the_key() {
     use crate::gguf::Value;
-    let cases: [(&'static str, Value); 9] = [
+    let cases: [(&'static str, Value); 10] = [
         ("block_count", Value::U32(0)),
         ("block_count", Value::U32(5000)),
         ("embedding_length", Value::U32(u32::MAX)),
         ("attention.head_count_kv", Value::U32(3)),
         ("attention.key_length", Value::U32(20)),
+        ("attention.head_count", Value::U32(1 << 24)),
         ("attention.value_length", Value::U32(32)),
         ("rope.freq_base", Value::F32(f32::NAN)),
         ("rope.dimension_count", Value::U32(18)),

@@ -198,16 +198,25 @@ impl Node {
             Self::Object { fields, merged, .. } => (fields, merged),
         };
         for value in merged {
-            // One object, or a list of them, of which the first that has a key counts.
-            let objects = if let Value::Array(list) = value { list } else { vec![value] };
-            for object in objects {
-                let Value::Object(object) = object else { return Err("a merge key without an object") };
-                for (key, value) in object {
-                    fields.entry(key).or_insert(value);
-                }
-            }
+            merge(&mut fields, value)?;
         }
         Ok(Value::Object(fields))
+    }
+}
+
+/// What a merge key brings: an object, or a list of what it may bring, of which the first that has a key counts. Null brings
+/// nothing.
+fn merge(fields: &mut Map<String, Value>, value: Value) -> Result<(), &'static str> {
+    match value {
+        Value::Null => Ok(()),
+        Value::Array(list) => list.into_iter().try_for_each(|value| merge(fields, value)),
+        Value::Object(object) => {
+            for (key, value) in object {
+                fields.entry(key).or_insert(value);
+            }
+            Ok(())
+        }
+        _ => Err("a merge key without an object"),
     }
 }
 
@@ -236,6 +245,9 @@ fn key_of(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Key, &'st
     match (style, tag) {
         (ScalarStyle::Plain, None) if text == "<<" => Ok(Key::Merge),
         (ScalarStyle::Plain, None) if is_null(text) => Err("a key that is no text"),
+        (_, Some(tag)) if tag.core_suffix().is_some_and(|suffix| suffix != "str") => {
+            Err("a key, tagged as no text")
+        }
         _ => Ok(Key::Field(text.to_owned())),
     }
 }
@@ -317,6 +329,9 @@ fn number(text: &str) -> Result<Option<Value>, &'static str> {
 }
 
 #[cfg(test)]
+mod against_saphyr;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
@@ -375,6 +390,7 @@ mod tests {
         assert_eq!(value(text), expected);
         assert_eq!(value("&k key: 1\nother: *k\n"), json!({"key": 1, "other": "key"}));
         assert_eq!(value("'<<': 1"), json!({"<<": 1}));
+        assert_eq!(value("<<: ~\na: 1"), json!({"a": 1}));
     }
 
     #[test]
@@ -384,6 +400,7 @@ mod tests {
             ("a: &a [*a]", 1),
             ("? [a]\n: 1", 1),
             ("~: 1", 1),
+            ("!!int 1: 1", 1),
             ("a: 1\n<<: 2", 0),
             ("a: !!int x", 1),
             ("a: !!map x", 1),

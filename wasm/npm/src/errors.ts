@@ -6,6 +6,7 @@
  * | `aborted` | Your `AbortSignal` fired. |
  * | `superseded` | A newer text of the same typing session has come. |
  * | `closed` | The router was closed. |
+ * | `busy` | 4,096 calls wait already: wait for answers before asking on. |
  * | `crashed` | The worker died. Load the router anew; what was learned and saved is still there. |
  * | `bad_request` | An option has a wrong name or type. |
  * | `unknown_model` | A limit names a model that the catalog does not have. |
@@ -34,6 +35,7 @@ export type ErrorCode =
   | "aborted"
   | "superseded"
   | "closed"
+  | "busy"
   | "crashed"
   | "bad_request"
   | "unknown_model"

@@ -59,6 +59,9 @@ export interface PackHashes {
   policy: string;
 }
 
+/** Most calls that wait. Who asks faster than the engine answers is told so, before the prompts take the memory. */
+const MOST_CALLS = 4096;
+
 class Link {
   private last = 0;
   private readonly waiting = new Map<
@@ -117,6 +120,10 @@ class Link {
   ): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.over) return reject(this.over);
+      // What gives back is always taken.
+      if (this.waiting.size >= MOST_CALLS && method !== "close" && method !== "trim") {
+        return reject(new ZenEdgeError("busy", `${MOST_CALLS} calls wait already: wait for answers before asking on`));
+      }
       const stop = () => new ZenEdgeError("aborted", "aborted by its signal", { cause: signal?.reason });
       if (signal?.aborted) return reject(stop());
       const abort = () => {

@@ -82,6 +82,18 @@ test("an abort ends a prompt in the middle, and the next one is answered", async
   await router.close();
 });
 
+test("the queue has an end, what gives memory back is taken all the same, and answers make room", async () => {
+  const router = await Router.load({ threads: 1 });
+  const calls = Array.from({ length: 4100 }, () => router.route("hello", { rules: true }));
+  const trimmed = router.trim();
+  const ends = await Promise.allSettled(calls);
+  const refused = ends.filter((end) => end.status === "rejected").map((end) => end.reason.code);
+  assert.deepEqual(refused, Array(4).fill("busy"));
+  await trimmed;
+  assert.equal((await router.route("hello")).tokens, 1);
+  await router.close();
+});
+
 test("a session pays for what is new, and a newer text ends the work on an older one", async () => {
   const router = await Router.load({ threads: 1 });
   const session = await router.session();
