@@ -184,55 +184,91 @@ pub(crate) trait Task {
     unsafe fn run<S: crate::simd::Simd>(self) -> Self::Output;
 }
 
+/// A function that has the instruction set, into which the generic code is inlined. Each lies in a module of its own, for a module
+/// is what the compiler works on at a time: they are nearly all of this crate, and are compiled side by side.
+#[allow(unused_macros)]
+macro_rules! boundary {
+    ($module:ident, $simd:ty $(, $features:literal)?) => {
+        mod $module {
+            /// # Safety
+            /// The processor must have the instruction set.
+            $(#[target_feature(enable = $features)])?
+            #[inline(never)]
+            #[allow(unsafe_code)]
+            pub(super) unsafe fn with<T: super::Task>(task: T) -> T::Output {
+                // SAFETY: the caller has seen that the processor has it.
+                unsafe { task.run::<$simd>() }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+boundary!(avx2, crate::simd::x86::Avx2, "avx2");
+#[cfg(all(target_arch = "x86_64", not(target_os = "android")))]
+boundary!(avx_vnni, crate::simd::x86::AvxVnni, "avx2,avxvnni");
+#[cfg(all(target_arch = "x86_64", not(target_os = "android")))]
+boundary!(avx512_vnni, crate::simd::x86::Avx512Vnni, "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+#[cfg(target_arch = "aarch64")]
+boundary!(neon, crate::simd::neon::Neon, "neon");
+#[cfg(target_arch = "aarch64")]
+boundary!(neon_dotprod, crate::simd::neon::Dotprod, "neon,dotprod");
+#[cfg(target_arch = "aarch64")]
+boundary!(neon_i8mm, crate::simd::neon::I8mm, "neon,dotprod,i8mm");
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+boundary!(simd128, crate::simd::wasm::Simd128);
+#[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+boundary!(relaxed_simd, crate::simd::wasm::Relaxed);
+
 /// Runs `task` with the vector operations of `isa`.
 ///
 /// # Panics
 /// Where the processor lacks it: an [`Isa`] is only made for a processor that has it, and a forged one must not fault.
 pub(crate) fn dispatch<T: Task>(isa: Isa, task: T) -> T::Output {
-    /// A function that has the instruction set, into which the generic code is inlined.
-    #[allow(unused_macros)]
-    macro_rules! boundary {
-        ($simd:ty $(, $features:literal)?) => {{
-            $(#[target_feature(enable = $features)])?
-            #[inline(never)]
-            #[allow(unsafe_code)]
-            unsafe fn with<T: Task>(task: T) -> T::Output {
-                // SAFETY: the caller has seen that the processor has it.
-                unsafe { task.run::<$simd>() }
-            }
+    assert!(isa.is_available(), "this processor lacks {isa}");
+    // SAFETY: it has it, as was just seen; plain Rust runs everywhere.
+    #[allow(unsafe_code)]
+    unsafe {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::with(task),
+            #[cfg(all(target_arch = "x86_64", not(target_os = "android")))]
+            Isa::AvxVnni => avx_vnni::with(task),
+            #[cfg(all(target_arch = "x86_64", not(target_os = "android")))]
+            Isa::Avx512Vnni => avx512_vnni::with(task),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => neon::with(task),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDotprod => neon_dotprod::with(task),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonI8mm => neon_i8mm::with(task),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Isa::Simd128 => simd128::with(task),
+            #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+            Isa::RelaxedSimd => relaxed_simd::with(task),
+            Isa::Scalar => task.run::<Portable>(),
+            #[allow(unreachable_patterns)]
+            _ => panic!("this processor lacks {isa}"),
+        }
+    }
+}
+
+/// As [`dispatch`], for a task that leaves its vectors to the compiler: AVX2's build of it, or plain Rust's. Each build of such a
+/// task is as large as a kernel, and the others would be no faster.
+pub(crate) fn dispatch_plain<T: Task>(isa: Isa, task: T) -> T::Output {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => {
             assert!(isa.is_available(), "this processor lacks {isa}");
             // SAFETY: it has it, as was just seen.
             #[allow(unsafe_code)]
             unsafe {
-                with(task)
+                avx2::with(task)
             }
-        }};
-    }
-
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => boundary!(crate::simd::x86::Avx2, "avx2"),
-        #[cfg(all(target_arch = "x86_64", not(target_os = "android")))]
-        Isa::AvxVnni => boundary!(crate::simd::x86::AvxVnni, "avx2,avxvnni"),
-        #[cfg(all(target_arch = "x86_64", not(target_os = "android")))]
-        Isa::Avx512Vnni => {
-            boundary!(crate::simd::x86::Avx512Vnni, "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
         }
-        #[cfg(target_arch = "aarch64")]
-        Isa::Neon => boundary!(crate::simd::neon::Neon, "neon"),
-        #[cfg(target_arch = "aarch64")]
-        Isa::NeonDotprod => boundary!(crate::simd::neon::Dotprod, "neon,dotprod"),
-        #[cfg(target_arch = "aarch64")]
-        Isa::NeonI8mm => boundary!(crate::simd::neon::I8mm, "neon,dotprod,i8mm"),
-        #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-        Isa::Simd128 => boundary!(crate::simd::wasm::Simd128),
-        #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
-        Isa::RelaxedSimd => boundary!(crate::simd::wasm::Relaxed),
         // SAFETY: plain Rust runs everywhere.
         #[allow(unsafe_code)]
-        Isa::Scalar => unsafe { task.run::<Portable>() },
-        #[allow(unreachable_patterns)]
-        _ => panic!("this processor lacks {isa}"),
+        _ => unsafe { task.run::<Portable>() },
     }
 }
 

@@ -5,7 +5,8 @@
 
 use crate::run::{cargo, found, succeed};
 use crate::test::have_target;
-use std::process::Command;
+use serde_json::Value;
+use std::process::{Command, Stdio};
 
 /// A place where the code can run.
 pub struct Elsewhere {
@@ -64,6 +65,9 @@ impl Elsewhere {
                     ),
                 ],
             ),
+            Place::X86(_) if cfg!(not(target_arch = "x86_64")) => {
+                return Some("needs a machine with such a processor: it runs what was built for that".into());
+            }
             Place::X86(_) => {
                 (X86, &[("qemu-x86_64-static", "install QEMU's user emulation (Debian: qemu-user-static)")])
             }
@@ -78,18 +82,43 @@ impl Elsewhere {
 
     /// Lints the kernels for the target, then runs both suites there.
     pub fn run(&self) -> Result<(), String> {
-        let hashes = ["test", "-p", "zen-edge-tests", "--test", "pooled_hashes"];
-        if let Place::X86(_) = self.place {
-            // The very programs that were built for this machine.
-            self.cargo(&["test", "-p", "zen-edge-kernels", "--lib"], &[])?;
-            return self.cargo(&hashes, &["--", "--nocapture"]);
+        let suites = ["-p", "zen-edge-kernels", "-p", "zen-edge-tests", "--lib", "--test", "pooled_hashes"];
+        let features = match self.place {
+            Place::X86(cpu) => return self.run_built(cpu),
+            Place::Node(_) => &["--no-default-features"][..],
+            // Those of the mobile scenario there: one build serves both.
+            Place::Aarch64(_) => &["--no-default-features", "--features", "zen-edge-tests/threads"],
+        };
+        let lint = ["clippy", "-p", "zen-edge-kernels", "--no-default-features"];
+        self.cargo(&lint, &["--", "-D", "warnings"])?;
+        self.cargo(&[&["test"], &suites[..], features].concat(), &["--", "--nocapture"])
+    }
+
+    /// Runs the very programs that the step `tests` runs on this machine's own processor.
+    fn run_built(&self, cpu: &str) -> Result<(), String> {
+        let mut build = cargo();
+        build.args(["test", "--workspace", "--lib", "--test", "pooled_hashes", "--no-run"]);
+        build.args(["--message-format", "json-render-diagnostics"]);
+        let build = build.stderr(Stdio::inherit()).output().map_err(|e| format!("cargo: {e}"))?;
+        if !build.status.success() {
+            return Err(format!("the tests are not built ({})", build.status));
         }
-        self.cargo(
-            &["clippy", "-p", "zen-edge-kernels", "--no-default-features"],
-            &["--", "-D", "warnings"],
-        )?;
-        self.cargo(&["test", "-p", "zen-edge-kernels", "--no-default-features", "--lib"], &[])?;
-        self.cargo(&hashes, &["--", "--nocapture"])
+        let programs = String::from_utf8_lossy(&build.stdout);
+        let programs: Vec<Value> =
+            programs.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        for (folder, name) in [("kernels", "zen_edge_kernels"), ("tests", "pooled_hashes")] {
+            let program = programs
+                .iter()
+                .filter(|made| made["target"]["name"] == name && made["profile"]["test"] == true)
+                .find_map(|made| made["executable"].as_str())
+                .ok_or_else(|| format!("cargo names no program for {name}"))?;
+            let mut command = Command::new("qemu-x86_64-static");
+            // A graphics driver that runs on the CPU would be emulated with the rest.
+            command.args(["-cpu", cpu, program, "--nocapture", "--skip", "gpu::"]);
+            command.env("ZEN_EDGE_EXPECT_ISA", self.best);
+            succeed(command.current_dir(crate::root().join(folder)))?;
+        }
+        Ok(())
     }
 
     fn cargo(&self, words: &[&str], rest: &[&str]) -> Result<(), String> {
@@ -118,11 +147,7 @@ impl Elsewhere {
                 command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner);
                 AARCH64
             }
-            Place::X86(cpu) => {
-                let runner = format!("qemu-x86_64-static -cpu {cpu}");
-                command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", runner);
-                return succeed(command.args(rest));
-            }
+            Place::X86(_) => X86,
         };
         succeed(command.args(["--target", target]).args(rest))
     }

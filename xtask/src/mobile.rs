@@ -133,9 +133,10 @@ fn copy_pack(to: &Path) -> Result<(), String> {
     })
 }
 
-/// The library of this machine as `cargo build` makes it: for tests.
+/// The library of this machine as `cargo build` makes it: for tests, and with their features, so that their build serves both.
+/// (The scenario in Rust runs on aarch64 with those that an app has.)
 fn library() -> Result<PathBuf, String> {
-    succeed(cargo().args(["build", "--package", PACKAGE]))?;
+    succeed(cargo().args(["build", "--package", PACKAGE, "--package", "zen-edge-tests", "--lib"]))?;
     Ok(target_folder().join("debug").join(dynamic(std::env::consts::OS)))
 }
 

@@ -10,7 +10,7 @@ mod search;
 
 use super::BlockType;
 use super::decode::Group;
-use crate::isa::{Isa, Task, dispatch};
+use crate::isa::{Isa, Task, dispatch_plain};
 use crate::pool::Pool;
 use half::{bf16, f16};
 use search::{Affine, Search, Symmetric};
@@ -148,7 +148,7 @@ fn encode_on(
         let values = &values[CHUNK * i..values.len().min(CHUNK * (i + 1))];
         // Each chunk is locked once, by the thread that runs it: a poisoned lock is a panic that is on its way already.
         let Ok(mut out) = chunks[i].lock() else { return };
-        let done = dispatch(isa, Chunk { ty, values, weights, first: CHUNK * i, out: &mut out });
+        let done = dispatch_plain(isa, Chunk { ty, values, weights, first: CHUNK * i, out: &mut out });
         if let (Err(index), Ok(mut failed)) = (done, failed.lock()) {
             // The first of several, whichever thread was first.
             *failed = Some(failed.map_or(index, |other| other.min(index)));

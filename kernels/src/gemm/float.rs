@@ -3,7 +3,7 @@
 use super::{Matrix, PANEL_ROWS};
 use crate::format::decode::widen;
 use crate::isa::{Isa, Task, dispatch};
-use crate::simd::{LANES, Simd, Tiles};
+use crate::simd::{LANES, Simd, Sums, Tiles};
 use std::cell::RefCell;
 
 /// Columns of a panel that are unpacked at once: 32 KiB of f32.
@@ -163,22 +163,14 @@ impl Tiles for Chains {
     #[inline(always)]
     #[allow(unsafe_code)]
     unsafe fn tile<S: Simd, const T: usize>(&self, first: usize) {
-        // SAFETY: as the caller gives it; a partial row goes through a copy.
+        // SAFETY: as the caller gives it.
         unsafe {
             let x = self.x.add(first * self.x_stride);
             let out = self.out.add(first * self.out_stride);
-            if self.lanes == PANEL_ROWS {
-                self.whole::<S, T>(x, out, self.out_stride);
-                return;
-            }
-            let mut copy = [[0.0f32; PANEL_ROWS]; T];
-            for (t, copy) in copy.iter_mut().enumerate() {
-                core::ptr::copy_nonoverlapping(out.add(t * self.out_stride), copy.as_mut_ptr(), self.lanes);
-            }
-            self.whole::<S, T>(x, copy.as_mut_ptr().cast(), PANEL_ROWS);
-            for (t, copy) in copy.iter().enumerate() {
-                core::ptr::copy_nonoverlapping(copy.as_ptr(), out.add(t * self.out_stride), self.lanes);
-            }
+            let mut sums = Sums::<T>::of(out, self.out_stride, self.lanes);
+            let (out, out_stride) = sums.place();
+            self.whole::<S, T>(x, out, out_stride);
+            sums.store();
         }
     }
 }

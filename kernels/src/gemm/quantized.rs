@@ -6,7 +6,7 @@ use super::{Activations, BLOCK, Matrix, PANEL_ROWS};
 use crate::format::decode::{Class, Format, Group};
 use crate::isa::{Isa, Task, dispatch};
 use crate::memory::Lines;
-use crate::simd::{LANES, Simd, Tiles};
+use crate::simd::{LANES, Simd, Sums, Tiles};
 use core::marker::PhantomData;
 use std::cell::RefCell;
 
@@ -290,40 +290,21 @@ impl<const STEPS: usize, const SUBS: usize> Tiles for Kernel<'_, STEPS, SUBS> {
             // SAFETY: as above.
             unsafe { S::prefetch(line) }
         }
-        // SAFETY: as the caller gives it; a partial row goes through a copy.
-        unsafe {
-            let out = out.add(first * out_stride);
-            if rows == PANEL_ROWS {
-                self.chains::<S, T>(first, out, out_stride);
-                return;
-            }
-            let mut copy = [[0.0f32; PANEL_ROWS]; T];
-            for (t, copy) in copy.iter_mut().enumerate() {
-                core::ptr::copy_nonoverlapping(out.add(t * out_stride), copy.as_mut_ptr(), rows);
-            }
-            self.chains::<S, T>(first, copy.as_mut_ptr().cast(), PANEL_ROWS);
-            for (t, copy) in copy.iter().enumerate() {
-                core::ptr::copy_nonoverlapping(copy.as_ptr(), out.add(t * out_stride), rows);
-            }
-        }
-    }
-}
-
-impl<const STEPS: usize, const SUBS: usize> Kernel<'_, STEPS, SUBS> {
-    /// The chains of 16 rows × `T` tokens, by the instruction set's way with these quants.
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    unsafe fn chains<S: Simd, const T: usize>(&self, first: usize, out: *mut f32, out_stride: usize) {
         // SAFETY: as the caller gives it.
         unsafe {
+            let mut sums = Sums::<T>::of(out.add(first * out_stride), out_stride, rows);
+            let (out, out_stride) = sums.place();
             if STEPS == 0 {
                 self.whole::<S, S::Signed, T>(first, out, out_stride);
             } else {
                 self.whole::<S, S::Unsigned, T>(first, out, out_stride);
             }
+            sums.store();
         }
     }
+}
 
+impl<const STEPS: usize, const SUBS: usize> Kernel<'_, STEPS, SUBS> {
     /// The chains of 16 rows × `T` tokens over the chunk's groups.
     #[inline(always)]
     #[allow(unsafe_code)]

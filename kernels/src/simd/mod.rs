@@ -60,6 +60,59 @@ unsafe fn tiles_of_four<S: Simd, B: Tiles>(mut first: usize, tokens: usize, body
     }
 }
 
+/// Where a tile of `T` tokens finds and leaves its 16 sums a token: in `out` itself, or where that has fewer lanes in a copy. So the
+/// body of a tile, which is inlined, stands once.
+pub(crate) struct Sums<const T: usize> {
+    copy: [[f32; 2 * LANES]; T],
+    out: *mut f32,
+    stride: usize,
+    lanes: usize,
+}
+
+impl<const T: usize> Sums<T> {
+    /// # Safety
+    /// `out` has `lanes` floats, at most 16, in each of `T` rows that lie `stride` apart.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn of(out: *mut f32, stride: usize, lanes: usize) -> Self {
+        let mut copy = [[0.0; 2 * LANES]; T];
+        if lanes < 2 * LANES {
+            for (t, copy) in copy.iter_mut().enumerate() {
+                // SAFETY: as the caller gives it.
+                unsafe { core::ptr::copy_nonoverlapping(out.add(t * stride), copy.as_mut_ptr(), lanes) }
+            }
+        }
+        Self { copy, out, stride, lanes }
+    }
+
+    /// The first token's 16 sums, and how far the next one's are from them.
+    #[inline(always)]
+    pub(crate) fn place(&mut self) -> (*mut f32, usize) {
+        if self.lanes < 2 * LANES {
+            (self.copy.as_mut_ptr().cast(), 2 * LANES)
+        } else {
+            (self.out, self.stride)
+        }
+    }
+
+    /// Brings back what a copy holds.
+    ///
+    /// # Safety
+    /// As for [`Self::of`].
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn store(self) {
+        if self.lanes < 2 * LANES {
+            for (t, copy) in self.copy.iter().enumerate() {
+                // SAFETY: as the caller gives it.
+                unsafe {
+                    core::ptr::copy_nonoverlapping(copy.as_ptr(), self.out.add(t * self.stride), self.lanes);
+                }
+            }
+        }
+    }
+}
+
 /// Stores 32 columns of eight rows, a row a vector, into a panel's block; `half` says which eight of its 16 rows.
 ///
 /// A lane belongs to a row: `[quad][row][4]`, so that four columns of the 16 rows are 64 bytes.
