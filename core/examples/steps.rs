@@ -32,14 +32,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         let whole = start.elapsed().as_secs_f64() * 1e3;
-        // Every layer but the last has the same five steps; of a long prompt the first chunk's are shown.
+        // A layer has five steps a chunk, the last one other ones: those of the first layers are shown.
         let names = ["project", "attend", "output", "widen", "narrow"];
         let stages = names.iter().enumerate().map(|(i, name)| {
             let mut times: Vec<f64> = steps
                 .iter()
                 .skip(i)
                 .step_by(names.len())
-                .take(backbone.shape().layers - 1)
+                .take((backbone.shape().layers - 1).max(1))
                 .copied()
                 .collect();
             times.sort_by(f64::total_cmp);

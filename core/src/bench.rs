@@ -305,9 +305,15 @@ pub struct Bench {
     measured_twice: bool,
     series: Series,
     energy: Option<Energy>,
+    off_gpu: bool,
 }
 
 impl Bench {
+    /// Whether decisions that begin from now on keep off the GPU.
+    pub fn keep_off_gpu(&mut self, off: bool) {
+        self.off_gpu = off;
+    }
+
     /// Plans a bench. A router's caches are cleared in between: what it remembers of earlier prompts is forgotten.
     ///
     /// # Errors
@@ -373,6 +379,7 @@ impl Bench {
             limits: None,
             measured_twice: false,
             energy: None,
+            off_gpu: false,
         })
     }
 
@@ -501,7 +508,7 @@ impl Bench {
             Work::Decision(job, more) => {
                 let (Task::Cold(at) | Task::Cached(at)) = running.task else { return Ok(true) };
                 let Some(router) = self.subject.router() else { return Ok(true) };
-                let request = Request::default();
+                let request = Request { cpu_only: self.off_gpu, ..Request::default() };
                 let job = job.get_or_insert_with(|| Box::new(router.begin(&self.prompts[at], &request)));
                 if !job.step() {
                     return Ok(false);

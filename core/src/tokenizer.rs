@@ -141,11 +141,12 @@ impl Tokenizer {
 
         let is_spm = matches!(spec.model, TokenizerModel::SentencePiece(_));
         let mut blob = Blob::with_room(tokens, spec.tokens.total_bytes())?;
-        let mut added = Vec::new();
+        let (mut added, mut added_bytes) = (Vec::new(), 0);
         let mut byte_ids = [None; 256];
         // Tokens that no text can become although their type would allow it.
         let mut unreachable = Vec::new();
         let mut decoded = Vec::new();
+        let refused = TokenizerError::no_memory("the tokens");
         for ((id, token), &kind) in (0_u32..).zip(spec.tokens.iter()).zip(&kinds) {
             decoded.clear();
             match kind {
@@ -158,6 +159,9 @@ impl Tokenizer {
                         // Runs of spaces are written as spaces by converters, but the `tokenizer.json` of Gemma has `▁`
                         // there: spaces of a text come to them by merges.
                         let spaces = is_spm && token.iter().all(|&byte| byte == b' ');
+                        let bytes = token.len() * if spaces { normalize::SPACE_SIGN.len() } else { 1 };
+                        added_bytes += bytes;
+                        added::within(added_bytes)?;
                         let pattern = if spaces {
                             normalize::SPACE_SIGN.repeat(token.len()).into_bytes()
                         } else {
@@ -167,7 +171,7 @@ impl Tokenizer {
                             .map_err(TokenizerError::no_memory("the added tokens"))?;
                     }
                     if is_spm {
-                        decoded = spm::spaced(token);
+                        spm::spaced(token, &mut decoded).map_err(refused)?;
                     } else {
                         decoded.extend_from_slice(token);
                     }
@@ -179,7 +183,7 @@ impl Tokenizer {
                     }
                     None => decoded.extend_from_slice(token),
                 },
-                _ if is_spm => decoded = spm::spaced(token),
+                _ if is_spm => spm::spaced(token, &mut decoded).map_err(refused)?,
                 _ => {
                     if !bytes::decode(token, &mut decoded) {
                         decoded.extend_from_slice(token);

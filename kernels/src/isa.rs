@@ -116,7 +116,8 @@ impl Isa {
 
     /// Whether one token's products are made a lane a row: where a product of four bytes in a lane is one or three instructions.
     pub(crate) const fn dots_in_lanes(self) -> bool {
-        matches!(self, Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni)
+        // Said at compile time as well, so that other machines carry none of it.
+        cfg!(target_arch = "x86_64") && matches!(self, Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni)
     }
 
     /// Whether panels of signed bytes hold 16-bit words.

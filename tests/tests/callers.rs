@@ -2,14 +2,16 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use zen_edge_core::backbone::{BackboneError, Cancel, Interrupt};
+use zen_edge_core::lifecycle::{Device, LifecycleError, Managed, ManagedOptions, TrimLevel};
 use zen_edge_core::pack::Pack;
-use zen_edge_core::router::{Clock, Request, Router, RouterOptions, Session};
+use zen_edge_core::router::{self, Clock, Request, Router, RouterOptions, Session};
 use zen_edge_core::source::{Memory, Source};
 use zen_edge_default_pack::pack;
+use zen_edge_tests::root;
 
 /// The threads of this name are those in which something breaks.
 const BREAKS: &str = "breaks";
@@ -265,4 +267,47 @@ fn a_cancel_is_heard_within_a_small_part_of_a_long_prompt() {
     // What was cancelled leaves nothing behind.
     let request = Request::default();
     assert!(router.route("why is the sky blue?", &request).is_ok());
+}
+
+/// A source that the device refuses from one moment on.
+struct Leaves(Memory, AtomicBool);
+
+impl Source for Leaves {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        if self.1.load(Ordering::Relaxed) {
+            return Err(io::Error::other("the file is gone"));
+        }
+        self.0.read_at(offset, buf)
+    }
+}
+
+#[test]
+fn what_answers_goes_on_where_it_cannot_be_loaded_for_a_gpu() {
+    let mut pack = pack();
+    let bytes = std::fs::read(root().join("packs/default/model.gguf")).unwrap();
+    let source = Arc::new(Leaves(Memory::new("model", bytes), AtomicBool::new(false)));
+    pack.model = source.clone();
+    let router = RouterOptions { device: router::Device::Auto, threads: Some(1), ..RouterOptions::default() };
+    let router = Managed::load(pack, ManagedOptions { router, ..ManagedOptions::default() }).unwrap();
+    let foreground = router.device();
+    router.set_device(Device { foreground: false, ..foreground });
+    router.trim(TrimLevel::Weights);
+    let before = router.route("thanks!", &Request::default()).unwrap();
+    // Seen again: the weights would be loaded anew, with the GPU.
+    router.set_device(foreground);
+    source.1.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        let after = router.route("thanks!", &Request::default()).unwrap();
+        assert_eq!(before.logits, after.logits);
+    }
+    // What has no other is an error with its cause.
+    router.trim(TrimLevel::Weights);
+    let error = router.route("thanks!", &Request::default()).unwrap_err();
+    assert!(matches!(&error, LifecycleError::Load(_)) && error.to_string().contains("gone"), "{error}");
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use zen_edge_core::backbone::gpu::{
-    Faults, Gpu, GpuBackbone, GpuError, GpuFailure, GpuOptions, Kernel, NotesFile, PromptProof, block_on,
+    Faults, Gpu, GpuBackbone, GpuError, GpuFailure, GpuNotes, GpuOptions, GpuRuntime, Kernel, NotesFile,
+    PromptProof, block_on,
 };
 use zen_edge_core::backbone::{Arithmetic, Backbone, BackboneError, BackboneOptions, Cancel};
 use zen_edge_core::gguf::Gguf;
@@ -384,6 +385,33 @@ fn the_cpu_answers_until_the_gpu_is_ready() {
 }
 
 #[test]
+fn a_rebuild_that_nobody_waits_for_leaves_the_cpu_and_the_reason() {
+    if !adapter("a_rebuild_that_nobody_waits_for_leaves_the_cpu_and_the_reason") {
+        return;
+    }
+    let losses = Arc::new(AtomicU64::new(0));
+    let gguf = Gguf::open(pack().model).unwrap();
+    let backbone = Arc::new(Backbone::load(&gguf, &BackboneOptions::default()).unwrap());
+    let options = GpuOptions { faults: Faults { losses: losses.clone(), ..Faults::default() }, ..options() };
+    let runtime = block_on(GpuRuntime::open(backbone, options, &mut GpuNotes::default())).unwrap();
+    losses.store(1, Ordering::Relaxed);
+    let mut reading = Box::pin(runtime.embed(&[1, 2, 3], None));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut done = false;
+    while !done && losses.load(Ordering::Relaxed) > 0 {
+        done = reading.as_mut().poll(&mut context).is_ready();
+    }
+    drop(reading);
+    // Where the rebuild came to its end within that step there is a device again.
+    match runtime.failed() {
+        None => assert!(runtime.ready().is_some()),
+        Some(error) => {
+            assert!(matches!(error, GpuError::Lost(_)) && !error.to_string().contains("rebuilt"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn a_job_waits_for_the_gpu_and_goes_on_with_the_cpu_where_that_is_lost() {
     if !adapter("a_job_waits_for_the_gpu_and_goes_on_with_the_cpu_where_that_is_lost") {
         return;
@@ -405,6 +433,11 @@ fn a_job_waits_for_the_gpu_and_goes_on_with_the_cpu_where_that_is_lost() {
     drop(router.begin_embed(PROMPT, &Request::default()));
     drop(router.begin(PROMPT, &Request::default()));
     assert_eq!(router.stats().counts.cancelled, 1);
+    // Who asks to keep off it is kept off it.
+    let mut job = router.begin_embed(PROMPT, &Request { cpu_only: true, ..Request::default() });
+    while job.advance(std::task::Waker::noop()) != Step::Done {}
+    let read = job.embedding().unwrap();
+    assert!(read.reading.backend.device == "cpu" && read.vector == plain.vector);
     // Lost once, the next device answers; lost again, the CPU does, with its bits.
     losses.store(1, Ordering::Relaxed);
     let read = drive();

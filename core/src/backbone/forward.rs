@@ -3,6 +3,8 @@
 use super::pooling::{Pooled, Pooling};
 use super::weights::Layer;
 use super::{Backbone, BackboneError};
+use crate::gguf::GgufError;
+use crate::room::NoMemory;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -301,11 +303,18 @@ impl Backbone {
     /// As [`embed`](Self::embed); a pass that has ended has no tokens left.
     pub fn step_float(&self, pass: &mut FloatPass) -> Result<Option<Vec<Vec<f32>>>, BackboneError> {
         let current = pass.walk.current();
-        if pass.layer.as_ref().is_none_or(|(index, _)| *index != current) {
-            // The old one goes before the new one comes.
-            pass.layer = None;
-        }
-        let (_, layer) = pass.layer.get_or_insert_with(|| (current, self.layers[current].to_float()));
+        // The old one goes before the new one comes.
+        let kept = pass.layer.take().filter(|(index, _)| *index == current);
+        let (_, layer) = pass.layer.insert(match kept {
+            Some(kept) => kept,
+            None => {
+                let float = self.layers[current].to_float().map_err(|NoMemory(bytes)| {
+                    let (file, what) = (self.source.name().to_owned(), format!("layer {current} in f32"));
+                    BackboneError::from(GgufError::OutOfMemory { file, what, bytes })
+                })?;
+                (current, float)
+            }
+        });
         self.advance_in(&mut pass.walk, layer)
     }
 

@@ -201,8 +201,8 @@ impl GpuBackbone {
         Self::open_with(backbone, options, &mut GpuNotes::default()).await
     }
 
-    /// [`open`](Self::open) with what is remembered of devices. One that was proved before gives the answer of then, and no
-    /// more is asked of it; one that was refused is refused. What is found now is noted.
+    /// [`open`](Self::open) with what is remembered of devices. One that was proved before must come near the CPU's answer of then, and
+    /// no more is asked of it; one that was refused is refused. What is found now is noted.
     ///
     /// # Errors
     /// As [`open`](Self::open), and [`GpuError::Refused`].
@@ -634,10 +634,12 @@ impl GpuRuntime {
                 }
                 state.rebuilt = true;
             }
+            let mut rebuilding = Rebuilding { state: &self.state, lost: Some(error.clone()) };
             // The old weights go before the new ones come.
             drop(ready);
             let mut notes = lock(&self.notes).clone();
             let opened = GpuBackbone::open_with(self.backbone.clone(), &self.options, &mut notes).await;
+            rebuilding.lost = None;
             let mut state = lock(&self.state);
             match opened {
                 Ok(opened) => state.ready = Some(Arc::new(opened)),
@@ -650,6 +652,21 @@ impl GpuRuntime {
                     return Err(other);
                 }
             }
+        }
+    }
+}
+
+/// A rebuild that is under way. Whoever waits for it may go, by a deadline or a dropped job, and takes it along: the device stays lost
+/// then, and says so.
+struct Rebuilding<'a> {
+    state: &'a Mutex<State>,
+    lost: Option<GpuError>,
+}
+
+impl Drop for Rebuilding<'_> {
+    fn drop(&mut self) {
+        if let Some(lost) = self.lost.take() {
+            lock(self.state).failed = Some(lost);
         }
     }
 }

@@ -117,29 +117,23 @@ impl Layer {
     }
 
     /// The same weights, as f32.
-    pub(super) fn to_float(&self) -> Self {
-        let float = |matrix: &Matrix| {
-            let mut values = vec![0.0f32; matrix.rows() * matrix.cols()];
-            dequantize(matrix.block_type(), matrix.bytes(), &mut values);
-            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            Matrix::new(BlockType::F32, matrix.rows(), matrix.cols(), bytes.into())
-                .expect("as many values as the matrix has")
-        };
-        Self {
+    pub(super) fn to_float(&self) -> Result<Self, NoMemory> {
+        let float = |matrix: &Matrix| in_f32(matrix.rows(), matrix.cols(), &values(matrix)?);
+        Ok(Self {
             attn_norm: self.attn_norm.clone(),
-            q: float(&self.q),
-            k: float(&self.k),
-            v: float(&self.v),
-            o: float(&self.o),
+            q: float(&self.q)?,
+            k: float(&self.k)?,
+            v: float(&self.v)?,
+            o: float(&self.o)?,
             q_norm: self.q_norm.clone(),
             k_norm: self.k_norm.clone(),
             post_attn_norm: self.post_attn_norm.clone(),
             post_ffn_norm: self.post_ffn_norm.clone(),
             ffn_norm: self.ffn_norm.clone(),
-            gate: float(&self.gate),
-            up: float(&self.up),
-            down: float(&self.down),
-        }
+            gate: float(&self.gate)?,
+            up: float(&self.up)?,
+            down: float(&self.down)?,
+        })
     }
 
     /// What the matrices are called, in the order of [`Layer::matrices`].
@@ -211,6 +205,20 @@ pub(super) fn embedding(
     floats(gguf, tensor, Matrix::new(ty, rows, cols, bytes), weights, Held::Changed).map(Some)
 }
 
+/// A matrix's values.
+fn values(matrix: &Matrix) -> Result<Vec<f32>, NoMemory> {
+    let mut values = room::filled(matrix.rows() * matrix.cols(), 0.0f32)?;
+    dequantize(matrix.block_type(), matrix.bytes(), &mut values);
+    Ok(values)
+}
+
+/// A matrix of these values, `rows * cols` of them.
+fn in_f32(rows: usize, cols: usize, values: &[f32]) -> Result<Matrix, NoMemory> {
+    let mut bytes = room::room(size_of_val(values))?;
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    Ok(Matrix::new(BlockType::F32, rows, cols, bytes.into()).expect("as many values as the matrix has"))
+}
+
 /// The values of a matrix, whose shape was held against its bytes before anything is allocated by it.
 fn floats(
     gguf: &Gguf,
@@ -221,9 +229,7 @@ fn floats(
 ) -> Result<Vec<f32>, BackboneError> {
     let failed = |source| BackboneError::Matrix { tensor: tensor.name.clone(), source };
     let matrix = matrix.map_err(failed)?;
-    let mut values = room::filled(matrix.rows() * matrix.cols(), 0.0f32)
-        .map_err(|refused| no_memory(gguf, tensor, refused))?;
-    dequantize(matrix.block_type(), matrix.bytes(), &mut values);
+    let mut values = values(&matrix).map_err(|refused| no_memory(gguf, tensor, refused))?;
     if held == Held::Changed {
         weights.change(tensor, matrix.cols(), &mut values);
     }
@@ -238,19 +244,15 @@ pub(super) fn matrix(
     cols: usize,
     weights: &mut dyn Weights,
 ) -> Result<Matrix, BackboneError> {
-    let mut ty = tensor.block_type()?;
+    let ty = tensor.block_type()?;
     if tensor.dims != [cols as u64, rows as u64] {
         return Err(BackboneError::shape(gguf, tensor, &[cols, rows]));
     }
-    let mut bytes = gguf.tensor_bytes(tensor)?;
+    let bytes = gguf.tensor_bytes(tensor)?;
     let held = weights.held(tensor);
     if held == Held::Changed || (held == Held::Float && ty != BlockType::F32) {
         let values = floats(gguf, tensor, Matrix::new(ty, rows, cols, bytes), weights, held)?;
-        ty = BlockType::F32;
-        let mut held =
-            room::room(size_of_val(&*values)).map_err(|refused| no_memory(gguf, tensor, refused))?;
-        held.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        bytes = held.into();
+        return in_f32(rows, cols, &values).map_err(|refused| no_memory(gguf, tensor, refused));
     }
     let failed = |source| BackboneError::Matrix { tensor: tensor.name.clone(), source };
     Matrix::new(ty, rows, cols, bytes).map_err(failed)

@@ -1,7 +1,8 @@
 //! YAML as settings files use it: the parser's events into a tree, within bounds.
 //!
-//! Plain scalars are what YAML 1.2's core schema says, and `yes`, `no`, `on` and `off` are booleans, as in YAML 1.1. Aliases and
-//! merge keys (`<<`) are unfolded.
+//! Plain scalars are what YAML 1.2's core schema says, and what other readers take from YAML 1.1: `yes`, `no`, `on`, `off`, `y` and
+//! `n` are booleans; whole numbers may be in `0b…`, have a sign before `0x…`, and `_` between digits. Aliases and merge keys (`<<`)
+//! are unfolded.
 
 use super::fields::Fault;
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};

@@ -206,7 +206,16 @@ impl Managed {
             options.device = router::Device::Cpu;
         }
         let mut on = |_| ControlFlow::Continue(());
-        let router = Router::load_watched(&open.pack, &options, Some(&self.kept), &mut on)?;
+        let router =
+            match (Router::load_watched(&open.pack, &options, Some(&self.kept), &mut on), &open.router) {
+                (Ok(router), _) => router,
+                // The one without a GPU answers as well: another is asked for when its weights have been dropped.
+                (Err(_), Some(router)) => {
+                    open.without_gpu = false;
+                    return Ok(router.clone());
+                }
+                (Err(error), None) => return Err(error.into()),
+            };
         open.without_gpu = without_gpu;
         open.generator = None;
         open.reloads += 1;
@@ -267,7 +276,11 @@ impl Managed {
     ) -> Result<bench::Record, LifecycleError> {
         self.may_generate()?;
         let mut bench = Bench::new(Subject::Router(self.router()?), plan, clock, Box::new(NoMeter))?;
-        while !bench.work(SLICE)? {
+        loop {
+            bench.keep_off_gpu(!self.work().gpu());
+            if bench.work(SLICE)? {
+                break;
+            }
             self.may_generate()?;
             if watch(bench.progress()).is_break() {
                 return Err(BackboneError::Cancelled.into());

@@ -104,10 +104,12 @@ impl Job {
         let place = own.as_mut().map_or(Place::Pool, Place::Own);
         let opened = match self.router.open(&self.prompt, &self.request(), place) {
             Ok(Opened::Known(embedding)) => Ok(Err(embedding)),
-            Ok(Opened::Unread(unread, Home::Pool(None))) => match self.router.gpu.begin(&unread.ids) {
-                Some(read) => return Ok(State::OnGpu(Box::new((*unread, read)))),
-                None => Ok(Ok((unread, None, false))),
-            },
+            Ok(Opened::Unread(unread, Home::Pool(None))) if !self.request.cpu_only => {
+                match self.router.gpu.begin(&unread.ids) {
+                    Some(read) => return Ok(State::OnGpu(Box::new((*unread, read)))),
+                    None => Ok(Ok((unread, None, false))),
+                }
+            }
             Ok(Opened::Unread(unread, Home::Pool(context))) => Ok(Ok((unread, context, false))),
             Ok(Opened::Unread(unread, Home::Own(context))) => Ok(Ok((unread, None, context.is_some()))),
             Err(missed) => Err(missed),

@@ -16,6 +16,14 @@ const MAX_BYTES: usize = 1 << 20;
 /// one by the number of tokens alone: of one token of 4 MB it made 4 GB.
 const MAX_TABLE: usize = 4096;
 
+/// Refuses more bytes of added tokens than any vocabulary has: asked before they are copied, and before the matcher is built.
+pub fn within(bytes: usize) -> Result<(), TokenizerError> {
+    if bytes <= MAX_BYTES {
+        return Ok(());
+    }
+    Err(TokenizerError::AddedTokens { reason: format!("they have {bytes} bytes, the limit is {MAX_BYTES}") })
+}
+
 /// The matcher.
 pub struct Added {
     automaton: Option<AhoCorasick>,
@@ -28,11 +36,7 @@ impl Added {
     /// From the texts, ids and whether each is a control token.
     pub fn new(tokens: Vec<(Vec<u8>, u32, bool)>) -> Result<Self, TokenizerError> {
         let bytes: usize = tokens.iter().map(|(text, ..)| text.len()).sum();
-        if bytes > MAX_BYTES {
-            return Err(TokenizerError::AddedTokens {
-                reason: format!("they have {bytes} bytes, the limit is {MAX_BYTES}"),
-            });
-        }
+        within(bytes)?;
         let longest = tokens.iter().map(|(text, ..)| text.len()).max().unwrap_or(0);
         let automaton = if tokens.is_empty() {
             None

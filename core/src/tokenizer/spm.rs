@@ -6,7 +6,7 @@ use super::merge::{Merges, Scratch, Symbol};
 use super::spec::{TieBreak, TokenType};
 use super::vocab::{Blob, TokenMap, mix};
 use super::{TokenizerError, normalize::SPACE_SIGN};
-use crate::room;
+use crate::room::{self, NoMemory};
 
 pub struct Spm {
     map: TokenMap,
@@ -221,17 +221,16 @@ pub fn byte_of(token: &[u8]) -> Option<u8> {
 }
 
 /// A token as it is held: `▁` is a space.
-pub fn spaced(token: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(token.len());
+pub fn spaced(token: &[u8], out: &mut Vec<u8>) -> Result<(), NoMemory> {
     let mut rest = token;
     while let Some((&byte, after)) = rest.split_first() {
         if let Some(after) = rest.strip_prefix(SPACE_SIGN.as_bytes()) {
-            out.push(b' ');
+            room::push(out, b' ')?;
             rest = after;
         } else {
-            out.push(byte);
+            room::push(out, byte)?;
             rest = after;
         }
     }
-    out
+    Ok(())
 }

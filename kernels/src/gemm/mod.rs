@@ -212,7 +212,7 @@ fn matmul_by(isa: Isa, pool: &Pool, input: Input<'_>, products: &mut [Product<'_
         unsafe {
             let (w, tokens) = (job.w, job.tokens);
             let out = job.out.as_mut_ptr().add(row);
-            if tokens <= few && lanes::knows(w.ty) && isa.dots_in_lanes() {
+            if isa.dots_in_lanes() && tokens <= few && lanes::knows(w.ty) {
                 use crate::format::decode::{Q4_0, Q4K, Q5K, Q6K, Q8_0};
                 match w.ty {
                     BlockType::Q4_0 => gemv::rows_product::<Q4_0>(isa, w, input.q, row, tokens, out),

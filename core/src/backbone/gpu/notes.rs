@@ -183,7 +183,7 @@ impl GpuNotes {
         }
     }
 
-    /// The answer that the device gave when it was proved.
+    /// The CPU's answer to what the device was asked when it was proved.
     pub(super) fn answer(&self, key: &Key) -> Option<Vec<f32>> {
         match self.find(key)? {
             Verdict::Proved { answer } => Some(answer.clone()),
