@@ -405,9 +405,8 @@ fn a_rebuild_that_nobody_waits_for_leaves_the_cpu_and_the_reason() {
     // Where the rebuild came to its end within that step there is a device again.
     match runtime.failed() {
         None => assert!(runtime.ready().is_some()),
-        Some(error) => {
-            assert!(matches!(error, GpuError::Lost(_)) && !error.to_string().contains("rebuilt"), "{error}");
-        }
+        // By whichever of its errors the loss was seen.
+        Some(error) => assert!(!error.to_string().contains("rebuilt"), "{error}"),
     }
 }
 
