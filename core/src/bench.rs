@@ -309,11 +309,6 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Whether decisions that begin from now on keep off the GPU.
-    pub fn keep_off_gpu(&mut self, off: bool) {
-        self.off_gpu = off;
-    }
-
     /// Plans a bench. A router's caches are cleared in between: what it remembers of earlier prompts is forgotten.
     ///
     /// # Errors
@@ -381,6 +376,11 @@ impl Bench {
             energy: None,
             off_gpu: false,
         })
+    }
+
+    /// Whether decisions that begin from now on keep off the GPU.
+    pub fn keep_off_gpu(&mut self, off: bool) {
+        self.off_gpu = off;
     }
 
     /// The backbone, as its file tells.

@@ -3,7 +3,7 @@
 use super::{Matrix, PANEL_ROWS};
 use crate::format::decode::widen;
 use crate::isa::{Isa, Task, dispatch};
-use crate::simd::{LANES, Simd, Sums, Tiles};
+use crate::simd::{LANES, Simd, TileSums, Tiles};
 use std::cell::RefCell;
 
 /// Columns of a panel that are unpacked at once: 32 KiB of f32.
@@ -167,7 +167,7 @@ impl Tiles for Chains {
         unsafe {
             let x = self.x.add(first * self.x_stride);
             let out = self.out.add(first * self.out_stride);
-            let mut sums = Sums::<T>::of(out, self.out_stride, self.lanes);
+            let mut sums = TileSums::<T>::of(out, self.out_stride, self.lanes);
             let (out, out_stride) = sums.place();
             self.whole::<S, T>(x, out, out_stride);
             sums.store();

@@ -6,7 +6,7 @@ use super::{Activations, BLOCK, Matrix, PANEL_ROWS};
 use crate::format::decode::{Class, Format, Group};
 use crate::isa::{Isa, Task, dispatch};
 use crate::memory::Lines;
-use crate::simd::{LANES, Simd, Sums, Tiles};
+use crate::simd::{LANES, Simd, TileSums, Tiles};
 use core::marker::PhantomData;
 use std::cell::RefCell;
 
@@ -292,7 +292,7 @@ impl<const STEPS: usize, const SUBS: usize> Tiles for Kernel<'_, STEPS, SUBS> {
         }
         // SAFETY: as the caller gives it.
         unsafe {
-            let mut sums = Sums::<T>::of(out.add(first * out_stride), out_stride, rows);
+            let mut sums = TileSums::<T>::of(out.add(first * out_stride), out_stride, rows);
             let (out, out_stride) = sums.place();
             if STEPS == 0 {
                 self.whole::<S, S::Signed, T>(first, out, out_stride);

@@ -62,14 +62,14 @@ unsafe fn tiles_of_four<S: Simd, B: Tiles>(mut first: usize, tokens: usize, body
 
 /// Where a tile of `T` tokens finds and leaves its 16 sums a token: in `out` itself, or where that has fewer lanes in a copy. So the
 /// body of a tile, which is inlined, stands once.
-pub(crate) struct Sums<const T: usize> {
+pub(crate) struct TileSums<const T: usize> {
     copy: [[f32; 2 * LANES]; T],
     out: *mut f32,
     stride: usize,
     lanes: usize,
 }
 
-impl<const T: usize> Sums<T> {
+impl<const T: usize> TileSums<T> {
     /// # Safety
     /// `out` has `lanes` floats, at most 16, in each of `T` rows that lie `stride` apart.
     #[inline(always)]
